@@ -1,5 +1,5 @@
-"""Each script in examples/ runs as it is, leaves no files behind, and prints a result that untrained weights or no
-prediction at all would not give."""
+"""Each script in examples/ that takes no arguments runs as it is, leaves no files behind, and prints a result that
+untrained weights or no prediction at all would not give."""
 
 import os
 import re
@@ -24,6 +24,7 @@ def packaged():
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 IN_SOAK = ("distill_small", "pretrain_tiny")  # soak/test_examples.py
+WITH_ARGUMENTS = ("measure_redaction", "redact_folder")  # tests/test_redaction.py
 
 
 def check_classify_dataframe(output, packaged):
@@ -114,7 +115,7 @@ def check_serve_requests(output, packaged):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [script.stem for script in EXAMPLES if script.stem not in IN_SOAK])
+@pytest.mark.parametrize("name", [script.stem for script in EXAMPLES if script.stem not in IN_SOAK + WITH_ARGUMENTS])
 def test_an_example_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeypatch, capsys):
     assert_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeypatch, capsys)
 
@@ -130,7 +131,10 @@ def assert_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeyp
 
 
 def test_an_example_is_short_and_says_how_to_run_it():
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 10 + len(WITH_ARGUMENTS)
     for script in EXAMPLES:
         lines = script.read_text(encoding="utf-8").splitlines()
-        assert 20 <= len(lines) <= 45 and f"    python examples/{script.name}" in lines
+        has_arguments = script.stem in WITH_ARGUMENTS
+        assert 20 <= len(lines) <= (150 if has_arguments else 45)
+        calls = [line.split()[2:] for line in lines if line.startswith(f"    python examples/{script.name}")]
+        assert calls and all(bool(arguments) == has_arguments for arguments in calls)

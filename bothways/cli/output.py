@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 FINETUNED = (
     *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
     *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
+    "not_delivered",
 )
 OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
+OPTIONAL["not_delivered"] = "not_delivered"
 OPTIONAL["encoder"] = "delivered"
 
 
@@ -120,13 +122,18 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         absent = {name for name, needed in OPTIONAL.items() if facts[needed] in ("", None, {})}
         print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
+    if result.not_delivered:
+        print_lines(result.not_delivered)
+
     if not result.scores:
         print_lines(f"model in {result.model_directory}", result.verdict)
         return
     name = "cross-validated" if result.split == "folds" else result.split
     name = "out-of-fold" if result.measured else name
     delivered = f", {result.delivered}" if result.delivered else ""
-    failed = f"; {result.failed} no better than the simplest baseline" if result.failed else ""
+    # A model before training that is delivered is no better than itself, which is the simplest baseline.
+    num_failed = 0 if result.not_delivered else result.failed
+    failed = f"; {num_failed} no better than the simplest baseline" if num_failed else ""
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     computed = f", computed in {result.dtype}" if result.dtype else ""
     print_lines(

@@ -264,8 +264,10 @@ def store_facts(batch: FileBatch, facts: Sequence[list[Fact]], database: sqlite3
 
 
 def placed(fact: Fact, part: DocumentPart) -> Fact:
-    """A fact with its line and page, and characters of the file."""
-    line = None if part.first_line is None else part.first_line + part.text.count("\n", 0, fact["start"])
+    """A fact with its line and page, and characters of the file. All of a row of a table is on the line of the row."""
+    line = part.first_line
+    if line is not None and not part.is_row:
+        line += part.text.count("\n", 0, fact["start"])
     offset = part.offset if fact["text"] else 0
     return fact | {"start": fact["start"] + offset, "end": fact["end"] + offset, "line": line, "page": part.page}
 

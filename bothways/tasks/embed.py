@@ -27,7 +27,7 @@ from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, cosines, normalize, top_k
-from bothways.tasks.pair_examples import PairBatch, PairExamples
+from bothways.tasks.pair_examples import PairBatch, PairExamples, text_ids
 from bothways.tasks.pooling import pooling_name
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Task, file_given_twice
@@ -36,10 +36,10 @@ from bothways.text.batch import Batch
 from bothways.text.batching import chunked
 from bothways.text.data.beir import read_qrels, read_ranking
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file
+from bothways.text.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file, usual_negatives
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
-from bothways.text.data.stream import resolve_columns
+from bothways.text.data.stream import first_columns, resolve_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,10 @@ class PairObjective(training_task.LabelObjective):
         is_labelled_N = ~batch.labels.isnan() if self.has_scores else batch.labels[0] != NO_LABEL
         if not is_labelled_N.any():
             return outputs.sum() * 0.0, 0
-        return self.loss(outputs[:, is_labelled_N], batch.labels[..., is_labelled_N])
+        matches = None
+        if isinstance(batch, PairBatch) and batch.matches is not None:
+            matches = batch.matches[is_labelled_N][..., is_labelled_N]
+        return self.loss(outputs[:, is_labelled_N], batch.labels[..., is_labelled_N], matches)
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         """1 - cosine, the mean over the texts of a pair."""
@@ -102,13 +105,13 @@ class PairObjective(training_task.LabelObjective):
         total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
         return total / len(outputs), outputs.shape[1]
 
-    def loss(self, vectors_RNH: Tensor, labels: Tensor) -> Loss:
-        """labels: scores [N] or text ids [R, N]."""
+    def loss(self, vectors_RNH: Tensor, labels: Tensor, matches_NRN: Tensor | None = None) -> Loss:
+        """labels: scores [N] or text ids [R, N]. matches: see `PairBatch`."""
         from bothways.tasks.losses import cosine_loss, matryoshka_loss, ranking_loss
 
         if self.has_scores:
             return matryoshka_loss(partial(cosine_loss, scores_N=labels), vectors_RNH, self.dims)
-        ranking = partial(ranking_loss, ids_RN=labels, temperature=self.temperature)
+        ranking = partial(ranking_loss, ids_RN=labels, temperature=self.temperature, matches_NRN=matches_NRN)
         return matryoshka_loss(ranking, vectors_RNH, self.dims)
 
 
@@ -121,7 +124,7 @@ class PairScoring(training_task.Scoring):
 
     @property
     def metric(self) -> str:
-        return "spearman" if self.task.has_scores else f"mrr@{TOP}"
+        return "spearman" if self.task.has_scores else f"ndcg@{TOP}"
 
     def forward(self, model: Model, batch: Batch) -> list[Tensor]:
         """The vectors of each pair, [R, H]."""
@@ -152,7 +155,11 @@ class PairScoring(training_task.Scoring):
         examples, num_pairs = self.task.data[split], vectors_RNH.shape[1]
         vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
         loss, parts = self.task.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
-        losses = [loss(vectors[:, rows], labels[..., rows])[0] for rows in parts]
+        losses = []
+        for rows in parts:
+            matches = None if self.task.has_scores else torch.from_numpy(examples.matches(rows))
+            losses.append(loss(vectors[:, rows], labels[..., rows], matches)[0])
+
         by_dims = {dims: self.similarity_metrics(vectors_RNH[..., :dims], examples) for dims in self.task.dims}
         prefixes = {f"{self.metric}_{dims}": by_dims[dims][self.metric] for dims in self.task.dims[:-1]}
         return {"loss": float(torch.stack(losses).sum()) / num_pairs, **by_dims[self.task.dims[-1]], **prefixes}
@@ -163,6 +170,10 @@ class PairScoring(training_task.Scoring):
         cosines_N = cosines(vectors_RNH[0], vectors_RNH[1])
         values = metrics.regression(examples.scores.tolist(), cosines_N.tolist())
         return {name: values[name] for name in ("spearman", "pearson")}  # cosines and scores differ in scale
+
+    def compared_outputs(self, outputs: Floats) -> Sequence[Floats]:
+        """The vectors at each number of dimensions: with `--matryoshka-dims`, short ones are to gain, too."""
+        return [outputs[..., :dims] for dims in self.task.dims]
 
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """For scored pairs the score and the cosine, else the ranking metrics of each distinct text."""
@@ -245,6 +256,7 @@ class Embedding(training_task.TrainingTask):
 
     name: ClassVar[str] = "embed"
     initial_model: ClassVar[str] = "the model before training"
+    needs_gain: ClassVar[bool] = True
     settings: TrainEmbed
     pretrained: Checkpoint
     pairs: Mapping[str, TextPairs]
@@ -342,16 +354,20 @@ class Embedding(training_task.TrainingTask):
 
     def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
         """The cosine of TF-IDF vectors."""
+        from scipy.sparse import vstack
+
         examples, name = self.data[split], "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
-        first, second = (tfidf(column).to_scipy() for column in self.pairs[split].texts[:2])
+        first, *others = (tfidf(column).to_scipy() for column in self.pairs[split].texts)
         if examples.scores is not None:
-            yield training_task.Baseline(name, self.scoring.cosine_predictions(split, (first * second).sum(1).tolist()))
+            cosines = (first * others[0]).sum(1).tolist()
+            yield training_task.Baseline(name, self.scoring.cosine_predictions(split, cosines))
             return
-        rows_Q, rows_D = (np.unique(ids_N, return_index=True)[1] for ids_N in examples.ids[:2])
-        texts_QF, pairs_FD = first[rows_Q], second[rows_D].T.tocsr()
-        rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ pairs_FD).toarray(), examples.ids)
+
+        queries_Q, passages_D = distinct_rows(examples.ids)
+        texts_QF, passages_FD = first[queries_Q], vstack(others, format="csr")[passages_D].T.tocsr()
+        rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ passages_FD).toarray(), examples.ids)
         yield training_task.Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
     @cached_property
@@ -409,35 +425,44 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
 
 
 def rank_pairs(vectors_RNH: Floats, ids_RN: np.ndarray) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-    """The gold pairs of each text, {text: {pair: 1}}, and the TOP pairs with the greatest cosines among all, best
-    first.
+    """A search of each distinct first text among all other texts, negatives included: the gold passages of each query,
+    {query: {passage: 1}}, and the TOP passages with the greatest cosines, best first.
 
-    A text is excluded from its own ranking, unless it is its own gold pair.
+    Near duplicates, whose ids are equal, are one query or one passage, that of the first of them. All second texts of
+    the rows of a query are right for it. A text is excluded from its own ranking, unless it is its own gold passage.
     """
-    firsts = (np.unique(ids_N, return_index=True)[1] for ids_N in ids_RN[:2])
-    texts_QH, pairs_DH = (
-        normalize(vectors_NH[first]) for vectors_NH, first in zip(vectors_RNH[:2], firsts, strict=True)
-    )
-    return rank_by_scores(lambda rows: texts_QH[rows] @ pairs_DH.T, ids_RN)
+    queries_Q, passages_D = distinct_rows(ids_RN)
+    texts_QH = normalize(vectors_RNH[0][queries_Q])
+    passages_DH = normalize(vectors_RNH[1:].reshape(-1, vectors_RNH.shape[-1])[passages_D])
+    return rank_by_scores(lambda rows: texts_QH[rows] @ passages_DH.T, ids_RN)
+
+
+def distinct_rows(ids_RN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each distinct query and of each distinct passage, [Q] and [D], sorted by id. The rows of
+    passages count through the second texts, then through the negatives."""
+    _, queries_Q = np.unique(ids_RN[0], return_index=True)
+    _, passages_D = np.unique(ids_RN[1:], return_index=True)
+    return queries_Q, passages_D
 
 
 def rank_by_scores(
     scores: Callable[[Sequence[int]], Floats], ids_RN: np.ndarray
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-    """`rank_pairs`, given a function that scores some distinct texts with all distinct pairs, [B, D]. Both are sorted
-    by id."""
-    texts_Q, pairs_D = (np.unique(ids_N) for ids_N in ids_RN[:2])
-    own_pairs = ids_RN[0][ids_RN[0] == ids_RN[1]]
-    gold: dict[str, dict[str, float]] = {str(text): {} for text in texts_Q}
-    for text, pair in ids_RN[:2].T.tolist():
-        gold[str(text)][str(pair)] = 1.0
+    """`rank_pairs`, given a function that scores some distinct queries with all distinct passages, [B, D]. Both are
+    sorted by id."""
+    queries_Q, passages_D = np.unique(ids_RN[0]), np.unique(ids_RN[1:])
+    own_passages = ids_RN[0][ids_RN[0] == ids_RN[1]]
+    gold: dict[str, dict[str, float]] = {str(query): {} for query in queries_Q}
+    for query, passage in ids_RN[:2].T.tolist():
+        gold[str(query)][str(passage)] = 1.0
+
     ranking: dict[str, list[str]] = {}
-    for rows in chunked(range(len(texts_Q)), COMPARE_CHUNK):
+    for rows in chunked(range(len(queries_Q)), COMPARE_CHUNK):
         scores_BD = scores(rows)
-        itself_BD = (texts_Q[rows, None] == pairs_D) & ~np.isin(pairs_D, own_pairs)
+        itself_BD = (queries_Q[rows, None] == passages_D) & ~np.isin(passages_D, own_passages)
         scores_BD[itself_BD] = -np.inf
-        best = top_k(scores_BD, TOP)
-        ranking |= {str(texts_Q[row]): [*map(str, pairs_D[columns])] for row, columns in zip(rows, best, strict=True)}
+        for row, columns in zip(rows, top_k(scores_BD, TOP), strict=True):
+            ranking[str(queries_Q[row])] = [*map(str, passages_D[columns])]
     return gold, ranking
 
 
@@ -502,13 +527,18 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
 def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:
     """Read pairs by the named columns, else by those of the model's own settings (`trained`).
 
-    Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named.
+    Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named. Negatives
+    are read as in training, if the file has any, since a search of the pairs is among them, too.
     """
-    names = resolve_columns(file, settings, trained, ("text", "pair", "label"))
-    columns = TextColumns(**{f"{use}_column": name for use, name in names.items()}, encoding=settings.encoding)
     unscored = trained.get("objective") == "pairs" or trained.get("negative_column") is not None
+    names = resolve_columns(file, settings, trained, ("text", "pair", "label", "negative"))
+    negative = names.pop("negative") or usual_negatives(first_columns(file, settings.encoding))
+    columns = TextColumns(**{f"{use}_column": name for use, name in names.items()}, encoding=settings.encoding)
     unscored = unscored and settings.label_column is None
-    return read_pair_file(file, columns, "pairs" if unscored else "auto", NO_NEGATIVES)
+    pairs = read_pair_file(file, columns, "pairs" if unscored else "auto", NO_NEGATIVES)
+    if pairs.scores is None and negative is not None:
+        return read_pair_file(file, columns, "pairs", negative)
+    return pairs
 
 
 def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Floats:
@@ -555,13 +585,11 @@ class EmbedTask(Task):
             name = "how" if columns.how != "vectors" else "rerank"
             raise InputError(f"{name} is for a BEIR directory (corpus.jsonl, queries.jsonl, qrels/); {file} is none")
         pairs = read_trained_pairs(file, columns, model.description.settings)
-        vectors_RNH = np.stack([embed_chunks(model, texts, columns.dimensions) for texts in pairs.texts[:2]])
+        vectors_RNH = np.stack([embed_chunks(model, texts, columns.dimensions) for texts in pairs.texts])
         if pairs.scores is not None:
             cosines_N = (vectors_RNH[0] * vectors_RNH[1]).sum(1)
             return pair_scores(pairs.scores.tolist(), cosines_N.tolist(), pair_keys(pairs.texts))
-        ids: dict[str, int] = {}
-        ids_RN = np.array([[ids.setdefault(text, len(ids)) for text in texts] for texts in pairs.texts[:2]])
-        return ranking_scores(*rank_pairs(vectors_RNH, ids_RN), k=TOP)
+        return ranking_scores(*rank_pairs(vectors_RNH, text_ids(pairs.texts)), k=TOP)
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Rankings of documents for each query, against relevance judgements (qrels)."""

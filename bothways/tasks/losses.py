@@ -54,27 +54,30 @@ def span_distance(scores_T2: Tensor, teacher_T2: Tensor, lengths: Sequence[int],
     return total, len(lengths)
 
 
-def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float) -> Loss:
+def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float, matches_NRN: Tensor | None = None) -> Loss:
     """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
     (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).
 
-    Only in the direction from anchor to positive. ids: equal for equal texts; duplicates are not negatives. A row
-    without negatives has loss 0.
+    Only in the direction from anchor to positive. ids: equal for near duplicates, which are not negatives. matches:
+    whether a candidate matches an anchor although no row of the batch says so, [N, R - 1, N]; it is no negative either.
+    A row without negatives has loss 0.
     """
     unit_RNH = F.normalize(vectors_RNH.float(), dim=-1)
     scores_NC = unit_RNH[0] @ unit_RNH[1:].flatten(0, 1).T / temperature
-    scores_NC = scores_NC.masked_fill(non_negatives(ids_RN), -torch.inf)
+    scores_NC = scores_NC.masked_fill(non_negatives(ids_RN, matches_NRN), -torch.inf)
     positives_N = torch.arange(len(scores_NC), device=scores_NC.device)
     return F.cross_entropy(scores_NC, positives_N, reduction="sum"), len(positives_N)
 
 
-def non_negatives(ids_RN: Tensor) -> Tensor:
-    """True for candidates that are not negatives of an anchor, [N, C]: copies of its positive, of itself, and of any
-    positive of the same anchor in other rows."""
+def non_negatives(ids_RN: Tensor, matches_NRN: Tensor | None = None) -> Tensor:
+    """True for candidates that are not negatives of an anchor, [N, C]: near duplicates of its positive and of itself,
+    any positive of the same anchor in other rows, and `matches`."""
     text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
     candidate_C = ids_RN[1:].flatten()
     same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)
     same_NC[:, : ids_RN.shape[1]] |= ids_RN[0] == text_N1
+    if matches_NRN is not None:
+        same_NC |= matches_NRN.flatten(1)
     return same_NC.fill_diagonal_(False)  # the positive itself
 
 

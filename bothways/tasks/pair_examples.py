@@ -15,6 +15,7 @@ import numpy as np
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
 from bothways.text.batch import Batch
+from bothways.text.data.near_duplicates import text_key
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
@@ -25,16 +26,20 @@ if TYPE_CHECKING:
 class PairBatch(Batch):
     """All windows of the texts of N pairs; text_of_window is r * N + n for text r of pair n.
 
-    labels: scores [N], or text ids [R, N], equal for equal texts. own_rows [W, 2]: the range of tokens [first, last) to
-    pool in each window, so that no token of overlapping windows counts twice.
+    labels: scores [N], or text ids [R, N], equal for near duplicates.
+    own_rows [W, 2]: the range of tokens [first, last) to pool in each window, so that no token of overlapping windows
+    counts twice.
+    matches [N, R - 1, N], of pairs without scores: whether the second text or negative of a row matches the first text
+    of another, by any row of the split.
     """
 
     own_rows: Tensor | None = None
+    matches: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class PairExamples:
-    """Windows of each text, [R][N][windows]; text ids [R, N], equal for equal texts; scores [N] of scored pairs."""
+    """Windows of each text, [R][N][windows]; text ids [R, N], equal for near duplicates; scores [N] of scored pairs."""
 
     windows: list[list[list[Encoding]]]
     ids: np.ndarray
@@ -45,10 +50,8 @@ class PairExamples:
         texts: Sequence[Sequence[str]], scores: np.ndarray | None, tokenizer: Tokenizer, policy: WindowPolicy
     ) -> PairExamples:
         """texts: [R][N]. policy: how long texts are split."""
-        id_by_text: dict[str, int] = {}
-        ids = [[id_by_text.setdefault(text, len(id_by_text)) for text in column] for column in texts]
         windows = [policy.split(tokenizer.encode_many(column)) for column in texts]
-        return PairExamples(windows, np.array(ids), scores)
+        return PairExamples(windows, text_ids(texts), scores)
 
     @property
     def labels(self) -> np.ndarray:
@@ -61,6 +64,21 @@ class PairExamples:
         return [
             sum(len(window) for windows in texts for window in windows) for texts in zip(*self.windows, strict=True)
         ]
+
+    @cached_property
+    def match_codes(self) -> np.ndarray:
+        """A number for each pair of a text and a text that matches it, sorted: see `matches`."""
+        return np.unique(self.codes(self.ids[0], self.ids[1]))
+
+    def codes(self, first_ids: np.ndarray, second_ids: np.ndarray) -> np.ndarray:
+        """A number for each pair of ids, which differs from those of other pairs."""
+        return first_ids * (self.ids.max() + 1) + second_ids
+
+    def matches(self, rows: Sequence[int]) -> np.ndarray:
+        """Whether the second text or negative of a row matches the first text of another, by any row of the split:
+        [N, R - 1, N]."""
+        first_N11 = self.ids[0, list(rows)][:, None, None]
+        return np.isin(self.codes(first_N11, self.ids[1:, list(rows)]), self.match_codes)
 
     @property
     def lengths(self) -> list[int]:
@@ -82,7 +100,10 @@ class PairExamples:
         values = {field.name: getattr(batch, field.name) for field in fields(batch)}
         values["text_of_window"] = torch.tensor([text for _, _, text in entries])
         values["labels"] = torch.from_numpy(self.labels[..., list(rows)])
-        return PairBatch(**values, own_rows=torch.tensor([bounds for _, bounds, _ in entries]))
+        values["own_rows"] = torch.tensor([bounds for _, bounds, _ in entries])
+        if self.scores is None:
+            values["matches"] = torch.from_numpy(self.matches(rows))
+        return PairBatch(**values)
 
     def describe(self) -> str:
         lengths = [sum(map(whole_length, texts)) for texts in zip(*self.windows, strict=True)]
@@ -91,3 +112,9 @@ class PairExamples:
             f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, "
             f"{describe_lengths(lengths, 'tokens per pair')}; {num_long:,} texts read in windows"
         )
+
+
+def text_ids(texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """A number for each text, equal for near duplicates: [R, N]. texts: [R][N]."""
+    id_by_key: dict[str, int] = {}
+    return np.array([[id_by_key.setdefault(text_key(text), len(id_by_key)) for text in column] for column in texts])

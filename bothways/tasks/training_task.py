@@ -215,6 +215,10 @@ class Scoring(ABC):
         """The metric and related ones, each with its 95 % interval."""
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
+    def compared_outputs(self, outputs: Any) -> Sequence[Any]:
+        """What is compared of the outputs of a model before and after training: the mean of the metric of these."""
+        return [outputs]
+
     def row_losses(self, split: str, outputs: Any) -> Tensor:
         """The loss of each row for these outputs, [N], for tasks with has_row_losses."""
         raise NotImplementedError
@@ -280,7 +284,8 @@ class TrainingTask(ABC):
     minimum size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a
     training, unless epochs are given (`num_epochs`). initial_model: the model before the first step; "" if it is not
     worth evaluating. num_kinds: of what the rows are to be told apart: classes, labels, or 2 for numbers; None for a
-    task without linear models that a few rows are enough for.
+    task without linear models that a few rows are enough for. needs_gain: whether the initial model is delivered unless
+    the trained one is clearly better on dev: the 95 % interval of the difference, paired by row, lies above 0.
     """
 
     name: ClassVar[str]
@@ -291,6 +296,7 @@ class TrainingTask(ABC):
     min_step_tokens: ClassVar[int] = 2048
     min_steps: ClassVar[int] = 300
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
+    needs_gain: ClassVar[bool] = False
     hint: str = ""  # a way out if there is only one training example
     settings: FineTune
     pretrained: Checkpoint

@@ -89,6 +89,24 @@ def test_other_formats_have_the_same_rows(models, folder, tmp_path, capsys, suff
     assert [*rows[0]] == [*extraction.COLUMNS]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        ("t.csv", 'name,note\nthe dog sat,"a cat\nran"\nthe cat,on a mat\n', {2, 4}),
+        ("t.tsv", "name\tnote\nthe dog sat\ta cat ran\nthe cat\ton a mat\n", {2, 3}),
+        ("t.jsonl", '{"a": "the dog\\nsat", "b": "a cat ran"}\n{"a": "the cat", "b": "on a mat"}\n', {1, 2}),
+    ],
+)
+def test_all_entities_of_a_row_are_on_its_line(name, content, lines, models, tmp_path, capsys):
+    """Also those in its second column, which is the second line of the text that the model reads."""
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / name).write_text(content)
+    run(capsys, tmp_path / "tables", "-o", tmp_path / "facts.jsonl", "--tag", models / "tagger")
+    rows = [json.loads(line) for line in (tmp_path / "facts.jsonl").read_text().splitlines()]
+    assert {row["line"] for row in rows} == lines
+    assert max(row["start"] for row in rows) > len("name: the dog sat\n")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_file_whose_name_is_not_utf8_has_rows_too(models, tmp_path, capsys, suffix):
     try:

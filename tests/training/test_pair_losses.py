@@ -119,6 +119,22 @@ def test_non_negatives_change_neither_loss_nor_gradient():
     assert torch.isfinite(actual).all() and torch.allclose(actual, reference, atol=1e-5)
 
 
+def test_matches_of_other_rows_change_neither_loss_nor_gradient():
+    vectors_RNH = draw(3, N, H, seed=8).requires_grad_()
+    matches_NRN = torch.zeros((N, 2, N), dtype=torch.bool)
+    matches_NRN[:, 0].fill_diagonal_(True)  # the positives themselves stay
+    matches_NRN[1, 0, 4] = matches_NRN[1, 1, 2] = matches_NRN[3, 1, 3] = True
+    value, number = ranking_loss(vectors_RNH, distinct(3), 0.1, matches_NRN)
+    expected = torch.zeros(())
+    for row in range(N):
+        own = [column for column in range(2 * N) if column == row or not matches_NRN.flatten(1)[row, column]]
+        scores = torch.cosine_similarity(vectors_RNH[0, row], vectors_RNH[1:].flatten(0, 1)[own]) / 0.1
+        expected = expected + scores.logsumexp(0) - scores[own.index(row)]
+    assert (value.item(), number) == (pytest.approx(expected.item(), rel=1e-5), N)
+    (actual,), (reference,) = (torch.autograd.grad(loss, vectors_RNH, retain_graph=True) for loss in (value, expected))
+    assert torch.allclose(actual, reference, atol=1e-5)
+
+
 def test_a_pair_alone_has_nothing_to_learn():
     vectors_RNH = draw(2, 1, H).requires_grad_()
     value, number = ranking_loss(vectors_RNH, torch.tensor([[0], [1]]), temperature=0.05)

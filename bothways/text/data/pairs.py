@@ -111,6 +111,11 @@ def check_score(where: str, label: str) -> None:
         raise InputError(f"{error}; or ignore the scores with {flag('objective', 'pairs')}") from None
 
 
+def usual_negatives(columns: Sequence[str]) -> str | None:
+    """The column that is called `negative`, in any case."""
+    return next((name for name in columns if name.strip().lower() == "negative"), None)
+
+
 def read_negatives(
     path: TableSource,
     rows: Sequence[tuple[RowLocation, TableRow]],
@@ -122,7 +127,7 @@ def read_negatives(
 
     InputError if several columns match.
     """
-    name = named or next((name for name in columns if name.strip().lower() == "negative"), None)
+    name = named or usual_negatives(columns)
     if name is None:
         numbered = [name for name in columns if fullmatch(r"negative[ _-]?\d+", name.strip().lower())]
         if numbered:

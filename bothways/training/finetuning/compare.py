@@ -134,6 +134,10 @@ def verdict(
     name, mean, (low, high) = best.name, score.mean, differences[best.name]
     assert mean is not None
     kind = "frozen, with a linear head" if score.frozen or plan.measured else "fine-tuned"
+    if score.frozen and plan.task.needs_gain:
+        kind = plan.task.initial_model
+        if name == plan.task.scoring.trivial_baseline and abs(mean - best.value) <= metrics.TIE:
+            return f"as good as {name}: {kind} is delivered, {mean:.2%}, {format_count(score.rows, 'row')}"
     numbers = f"{mean:.2%} ({kind}) against {best.value:.2%}, {format_count(score.rows, 'row')}"
     if high - low > MAX_WIDTH:
         return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"

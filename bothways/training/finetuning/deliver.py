@@ -26,9 +26,10 @@ from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training import results
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
+from bothways.training.finetuning.gain import save_trained
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.report import metric_unit, write_report
-from bothways.training.finetuning.seeds import SEEDS
+from bothways.training.finetuning.seeds import SEEDS, seed_directory
 from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.run import Run
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
-OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
+OPTIONAL = (
+    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered".split()
+)  # of a result
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +61,9 @@ class FineTuneResult(results.RunResult):
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
     measured: what the score is where a table has too few rows for a test split: "out-of-fold, 16 rows, 4 folds, frozen
-    vectors". With too few for that, mean and std are nan, and the verdict is the reason.
+    vectors". With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model
+    before training is in `model`, for tasks that deliver a trained one only if it is clearly better on dev, and where
+    the trained one is; "" if that is delivered.
     """
 
     task: str
@@ -80,6 +85,7 @@ class FineTuneResult(results.RunResult):
     teacher: dict[str, float] = field(default_factory=dict)
     readers: str = ""
     measured: str = ""
+    not_delivered: str = ""
 
     def __repr__(self) -> str:
         """The score with its interval, the verdict and the directory; the attributes have the rest."""
@@ -87,7 +93,8 @@ class FineTuneResult(results.RunResult):
         if self.interval:
             low, high = self.interval
             score += f" (95 % interval {low:.4f} to {high:.4f})"
-        verdict = f"; {self.verdict.partition(';')[0]}" if self.verdict else ""
+        verdict = self.not_delivered or self.verdict
+        verdict = f"; {verdict.partition(';')[0]}" if verdict else ""
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
@@ -169,6 +176,10 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
     facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
     run_result = result = encoder_result(plan, selection, comparison)
+    seed = selection.kept.seed
+    seed_files = seed_directory(run.directory, seed)
+    if reason := save_trained(plan, run, {**run.origin, **facts}, seed=seed, seed_directory=seed_files):
+        run_result = result = result | {"not_delivered": reason}
     if tfidf:
         run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
         described = replace(model, metadata={**run.origin, "result": run_result, **facts})

@@ -228,8 +228,8 @@ def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) ->
     low, high = ours.lead_over(theirs)
     is_better = is_clearly_better((low, high))
     line = (
-        f"fine-tuned on the same {trained.num_folds} folds: {ours.value:.2%} against {theirs.value:.2%}; the difference "
-        f"is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval), so "
+        f"fine-tuned on the same {trained.num_folds} folds: {ours.value:.2%} against {theirs.value:.2%}; the "
+        f"difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval), so "
         + ("the fine-tuned encoder is delivered" if is_better else "the frozen one is delivered")
     )
     return TrainingTried(is_better, line)

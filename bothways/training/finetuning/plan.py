@@ -311,7 +311,8 @@ def plan_of(
         task = rows.build_fold(fold)
     rate, frozen = settings.learning_rate, rows.stays_frozen and fold is None
     has_start = settings.linear_start and task.initial_model != ""
-    averages = has_start and not settings.is_distilled and task.scoring.has_row_losses
+    has_losses = not settings.is_distilled and task.scoring.has_row_losses
+    averages = has_start and (has_losses or task.needs_gain)
     requested = [build(settings, task.pretrained) for build in TRANSFORMS.values()]
     return Plan(
         settings=settings,
@@ -330,7 +331,7 @@ def plan_of(
         follows_few=follows_few,
         skips_training=rate == 0 and has_start,
         uses_default_rate=rate is None,
-        tries_rates=rate is None and averages,
+        tries_rates=rate is None and has_start and has_losses,
         averages=averages,
         quantizes=settings.quantize is not None and not frozen and fold is None,
         compares=settings.baselines and not rows.unscored,

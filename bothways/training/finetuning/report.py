@@ -65,6 +65,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
     warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
+    warnings = [*filter(None, [result.get("not_delivered")]), *warnings]
     if plan.unscored:
         content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions) if content.predictions.where else {}
@@ -134,7 +135,8 @@ def compare(
     """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
     those of the baselines."""
     is_interval_pooled, delivered = score.pooled is not None, result.get("delivered")
-    models = [page.ModelScore(delivered or "fine-tuned", score.mean, None if is_interval_pooled else score.interval)]
+    name = delivered or (task.initial_model if result.get("not_delivered") else "fine-tuned")
+    models = [page.ModelScore(name, score.mean, None if is_interval_pooled else score.interval)]
     if delivered:
         encoder = result["encoder"]
         interval = None if is_interval_pooled else encoder["interval"]

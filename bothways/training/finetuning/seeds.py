@@ -132,7 +132,7 @@ def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
     task, scoring, trained = plan.task, plan.task.scoring, plan.inference_copy(model)
     outputs = {"dev": scoring.outputs(trained, "dev")}
     calibration = scoring.calibrate("dev", outputs["dev"]) if plan.fold is None else None
-    if best_step == 0 and plan.fold is None:
+    if best_step == 0 and plan.fold is None and not task.needs_gain:
         logger.info(f"seed {seed}: {task.initial_model} was best on dev; kept")
     if "test" in task.data:
         outputs["test"] = scoring.outputs(trained, "test")

@@ -34,7 +34,9 @@ from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_in
 from bothways.model.model import Model
 from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
+from bothways.training.finetuning.baselines import BaselineScore
 from bothways.training.finetuning.budget import LABEL_CHECK
+from bothways.training.finetuning.gain import dev_score, gain_of, write_trained
 from bothways.training.finetuning.plan import EVALUATION_SHARE, Plan, evaluation_interval, num_steps
 from bothways.training.finetuning.processes import Training
 from bothways.training.progress import TrainingProgress
@@ -96,8 +98,12 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
     progress, _ = train_phase(plan, model, Phase(f"fine-tuning, {name}", directory, options), run)
     if progress.stopped_at:
         logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
-    keeps_initial = initial and options.steps and select_fraction(plan, model, initial) == 0
-    return 0 if keeps_initial else progress.best_step, options
+    fraction = 1.0
+    if initial and options.steps and plan.task.needs_gain:
+        fraction = select_gain(plan, model, initial, directory)
+    elif initial and options.steps:
+        fraction = select_fraction(plan, model, initial)
+    return 0 if fraction == 0 else progress.best_step, options
 
 
 def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, directory: Path) -> None:
@@ -367,6 +373,38 @@ def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> 
         )
     model.load_state_dict(dict(interpolate(initial, trained, best)), strict=False)
     return best
+
+
+def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
+    """Give the model the weights between `initial` and its own whose gain on dev is surest, in place, or the initial
+    ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained weights
+    if they are not kept.
+
+    Surest: the lower end of the interval is highest. The best metric is often that of weights far from the initial
+    ones, by which some queries gain much and others lose.
+    """
+    scoring, trained = plan.task.scoring, trained_state(model)
+    scores: dict[float, BaselineScore] = {}
+    for fraction in FRACTIONS:
+        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
+        scores[fraction] = dev_score(plan, scoring.outputs(plan.inference_copy(model), "dev"))
+
+    gains = [gain_of(plan, scores[0.0], scores[fraction], fraction) for fraction in FRACTIONS[1:]]
+    gain = max(gains, key=lambda one: (one.low, one.after, one.fraction))
+    kept = gain.fraction if gain.is_clear else 0.0
+    weights = dict(interpolate(initial, trained, gain.fraction))
+    if not kept and not plan.quantizes:  # int8 layers are trained from the weights that are kept
+        write_trained(weights, directory)
+    gain.write(directory)
+
+    way = (
+        "the trained weights"
+        if gain.fraction == 1
+        else f"{gain.fraction:.0%} of the way from {plan.task.initial_model} to them"
+    )
+    logger.info(f"{'kept' if kept else 'not kept'}: {way}: {gain.describe()}")
+    model.load_state_dict(weights if kept else dict(initial), strict=False)
+    return kept
 
 
 def trained_state(model: Model) -> dict[str, Tensor]:

@@ -79,22 +79,25 @@ def test_a_document_of_the_querys_own_name_is_not_found_by_it():
     assert all(name not in documents and len(documents) == 10 for name, documents in ranking.items())
 
 
-@pytest.mark.parametrize("scored", [False, True])
-def test_pairs_are_measured_as_in_training(model, tmp_path, scored):
-    first, second = some_texts(40, 3), some_texts(40, 4)
-    scores = np.random.default_rng(5).integers(0, 6, 40).tolist()
-    rows = [
-        {"text": one, "pair": other, **({"score": score} if scored else {})}
-        for one, other, score in zip(first, second, scores, strict=True)
-    ]
+@pytest.mark.parametrize("third", ["", "score", "negative", "Negative", "worse"])
+def test_pairs_are_measured_as_in_training(model, tmp_path, third):
+    scored = third == "score"
+    rows = [{"text": one, "pair": other} for one, other in zip(some_texts(40, 3), some_texts(40, 4), strict=True)]
+    rows[7]["text"] = f"{rows[5]['text'].upper()} !"  # one query with two right passages
+    values = np.random.default_rng(5).integers(0, 6, 40).tolist() if scored else some_texts(40, 6)
+    for row, value in zip(rows, values, strict=True):
+        row |= {third: value} if third else {}
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     settings = TrainEmbed(
-        model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32"
-    )
+        model=model, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", out=tmp_path / "run", dtype="float32",
+        negative_column="worse" if third == "worse" else None,
+    )  # fmt: skip
+    learned = {"negative_column": settings.negative_column}
+    checkpoint.save(replace(checkpoint.load(model), metadata={"settings": learned}), tmp_path / "model")
     task = embed.Embedding.build(settings, checkpoint.load(model), embed.read_pairs(settings))
     expected = task.scoring.untrained_metrics["dev"]
-    actual = measured(model, tmp_path / "dev.jsonl")
+    actual = measured(tmp_path / "model", tmp_path / "dev.jsonl")
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")
     assert "mean_squared_error" not in actual  # cosines are not in the scores' unit
     assert {name: actual[name] for name in names} == pytest.approx({name: expected[name] for name in names}, abs=1e-5)

@@ -474,8 +474,8 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
         assert np.abs(2 * cosines.diagonal() - baseline.predictions.predicted).max() < 1e-9
     else:
         ranks = (cosines > cosines.diagonal()[:, None]).sum(1) + 1
-        assert task.scoring.score_predictions(baseline.predictions)["mrr@10"] == pytest.approx(
-            np.where(ranks > 10, 0, 1 / ranks).mean()
+        assert task.scoring.score_predictions(baseline.predictions)["ndcg@10"] == pytest.approx(
+            np.where(ranks > 10, 0, 1 / np.log2(1 + ranks)).mean()
         )
 
 

@@ -16,8 +16,9 @@ from bothways.tasks import embed, forward
 from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
 from bothways.tasks.losses import ranking_loss
-from bothways.tasks.pair_examples import PairExamples
+from bothways.tasks.pair_examples import PairExamples, text_ids
 from bothways.tasks.windows import WindowPolicy
+from bothways.text.data.near_duplicates import text_key
 from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.losses import forward_losses
@@ -74,7 +75,7 @@ def task_of(settings):
 
 
 def test_texts_learn_to_find_their_pairs(result):
-    assert (result.task, result.metric, result.split, result.failed) == ("embed", "mrr@10", "test", 0)
+    assert (result.task, result.metric, result.split, result.failed) == ("embed", "ndcg@10", "test", 0)
     assert result.mean > 0.8 and figures_of(result)["test"]["baseline"] < 0.3
 
 
@@ -91,8 +92,8 @@ def test_the_page_has_scores_alone(result):
 
 def test_the_data_and_the_metric_before_training_are_logged(run, result):
     assert "train: 240 pairs of 471 different texts, tokens per pair: median 13" in run.messages[0]
-    assert "\nbefore training: dev mrr@10" in run.messages[0]
-    assert f"test mrr@10 {figures_of(result)['test']['baseline']:.4f}" in run.messages[0]
+    assert "\nbefore training: dev ndcg@10" in run.messages[0]
+    assert f"test ndcg@10 {figures_of(result)['test']['baseline']:.4f}" in run.messages[0]
 
 
 @pytest.mark.slow
@@ -144,9 +145,9 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model_directory, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        scores[name] = metrics.ranking_scores(*embed.rank_pairs(vectors[..., :2], ids_2N))["mrr@10"]
+        scores[name] = metrics.ranking_scores(*embed.rank_pairs(vectors[..., :2], ids_2N))["ndcg@10"]
     assert scores["trained"] > scores["not"] + 0.1
-    assert scores["trained"] == pytest.approx(figures_of(trained)["test"]["mrr@10_2"], abs=1e-6)
+    assert scores["trained"] == pytest.approx(figures_of(trained)["test"]["ndcg@10_2"], abs=1e-6)
 
 
 # --- what is saved ----------------------------------------------------------------------------------------------------
@@ -290,6 +291,85 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
     scores = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH.numpy(), ids_2N))
     assert scores["queries"] == len(texts) == 34
     assert scores["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
+
+
+def ndcg(vectors_RNH, texts):
+    """nDCG@10 by a slow count: each query among all other texts, near duplicates being one. texts: [R][N]."""
+    vector_by_key = {}
+    for column, vectors_NH in zip(texts[1:], vectors_RNH[1:], strict=True):
+        for text, vector_H in zip(column, vectors_NH, strict=True):
+            vector_by_key.setdefault(text_key(text), vector_H)
+    total, queries = 0.0, {}
+    for text, vector_H in zip(texts[0], vectors_RNH[0], strict=True):
+        queries.setdefault(text_key(text), vector_H)
+    for query, vector_H in queries.items():
+        own = {text_key(pair) for text, pair in zip(*texts[:2], strict=True) if text_key(text) == query}
+        cosines = {
+            passage: torch.cosine_similarity(vector_H, other_H, dim=0).item()
+            for passage, other_H in vector_by_key.items()
+            if passage != query or passage in own
+        }
+        ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
+        gain = sum(1 / np.log2(2 + rank) for rank, passage in enumerate(ranked) if passage in own)
+        total += gain / sum(1 / np.log2(2 + rank) for rank in range(min(10, len(own))))
+    return total / len(queries)
+
+
+SEARCHED = {
+    "pairs": [[f"q {n}" for n in range(19)], [f"p {n}" for n in range(19)]],
+    "negatives": [[f"q {n}" for n in range(19)], [f"p {n}" for n in range(19)], [f"n {n}" for n in range(19)]],
+    "queries of several rows": [
+        [f"Q {n // 3}!" if n % 3 else f"q  {n // 3}" for n in range(19)],
+        [*"abcdefghijklmnopqrs"],
+    ],
+    "passages in other spellings": [[*"abcdefghij"], [*"klmnopqrst"], [f"{text.upper()}." for text in "srqponmlkz"]],
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_each_query_searches_all_other_texts_of_the_split(name):
+    texts = SEARCHED[name]
+    shape = len(texts), len(texts[0]), 7
+    vectors_RNH = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_RNH.numpy(), text_ids(texts)))
+    assert scores["ndcg@10"] == pytest.approx(ndcg(vectors_RNH, texts), rel=1e-6)
+    assert scores["queries"] == len({text_key(text) for text in texts[0]})
+
+
+# "what" has two right passages, in rows of different steps; both are negatives somewhere, in other spellings.
+STEPS = [["what", "who", "where", "What?"], ["a b", "c d", "on the mat", "e f"], ["ran", "E  f.", "sat", "C d"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ignored"),
+    [
+        ([0, 2], {}),
+        ([0, 1], {"what": {"E  f."}}),  # as row 3 says, which is in another step
+        ([1, 3], {"who": {"C d"}, "What?": {"E  f."}}),
+        ([0, 1, 3], {"what": {"e f", "E  f."}, "who": {"C d"}, "What?": {"a b", "E  f."}}),
+    ],
+)
+def test_texts_that_match_a_query_in_any_row_do_not_push_it_away(rows, ignored, pairs, table):
+    file = table([dict(zip(("query", "passage", "negative"), row, strict=True)) for row in zip(*STEPS, strict=True)])
+    task = task_of(replace(pairs, train=file, dev=file, test=None, temperature=1.0))
+    batch = task.data["train"].batch(rows)
+    vectors_RNH = torch.randn((3, len(rows), 7), generator=torch.Generator().manual_seed(1))
+
+    def pushes(vectors_RNH):
+        """The gradient of the vector of each query, [N, H]."""
+        vectors_RNH = vectors_RNH.clone().requires_grad_()
+        task.objective.label_loss(vectors_RNH, batch)[0].backward()
+        return vectors_RNH.grad[0]
+
+    found = {}
+    for role in (1, 2):
+        for column, row in enumerate(rows):
+            moved_RNH = vectors_RNH.clone()
+            moved_RNH[role, column] += 1.0
+            is_same_N = (pushes(moved_RNH) == pushes(vectors_RNH)).all(-1)
+            for index in is_same_N.nonzero().flatten().tolist():
+                found.setdefault(STEPS[0][rows[index]], set()).add(STEPS[role][row])
+    assert found == ignored
 
 
 def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():

@@ -1,0 +1,122 @@
+"""The gain of a training on dev, for tasks that deliver the model before training unless the trained one is clearly
+better (`TrainingTask.needs_gain`)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bothways.errors import format_count
+from bothways.io import write_atomic
+from bothways.log import muted
+from bothways.measure import metrics
+from bothways.measure.metrics.intervals import FEW_UNITS, difference_interval, percentile_interval
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.weights import write_weights
+from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
+from bothways.training.run import Run
+from bothways.training.transforms import finalize_all
+
+GAIN = "gain.json"  # in the directory of a seed
+WEIGHTS = "not_delivered.safetensors"  # beside it: trained weights that are no clear gain
+TRAINED = "trained"  # directory of a run: the model of these weights
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The metric on dev before training and after it, and the 95 % interval of the difference, paired by row.
+
+    fraction: of the way from the initial to the trained weights. rows: number of rows or queries of dev.
+    """
+
+    metric: str
+    before: float
+    after: float
+    low: float
+    high: float
+    fraction: float
+    rows: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval lies above 0."""
+        return self.low > metrics.TIE
+
+    def write(self, directory: Path) -> None:
+        write_atomic(directory / GAIN, json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(directory: Path) -> "Gain | None":
+        """The gain of a seed; None for tasks that need none."""
+        file = directory / GAIN
+        return Gain(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+    def describe(self) -> str:
+        """The two scores, and the difference with its interval in points; or that there are too few rows for them."""
+        if self.rows < MIN_TEST_ROWS:
+            return f"{format_count(self.rows, 'row')} of dev cannot show a gain"
+        return (
+            f"{self.metric} {self.before:.2%} before training, {self.after:.2%} after it; the difference is "
+            f"{100 * self.low:+.1f} to {100 * self.high:+.1f} points (95 % interval, {format_count(self.rows, 'row')})"
+        )
+
+
+def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
+    """The score of outputs for dev with its resamples, which pair it with that of other weights."""
+    task, parts = plan.task, plan.task.scoring.compared_outputs(outputs)
+    scores = [BaselineScore.of("", task, task.scoring.predictions("dev", part), keep=False) for part in parts]
+    resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=True)
+    return BaselineScore("", fmean(score.value for score in scores), None, resamples)
+
+
+def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: float) -> Gain:
+    """The gain from one score of dev to another.
+
+    The interval is that of a bootstrap, without the floor of `difference_interval`: ranks of queries are no decisions,
+    and where no query differs an interval of no width is right, as that is no gain. Fewer than FEW_UNITS queries get
+    the floor, since all of three may gain by luck.
+    """
+    assert before.resamples is not None and after.resamples is not None
+    num_units = after.resamples.num_units
+    interval_of = difference_interval if num_units < FEW_UNITS else percentile_interval
+    difference_B = after.resamples.values_B - before.resamples.values_B
+    low, high = interval_of(after.value - before.value, difference_B, num_units)
+    return Gain(plan.task.metric, before.value, after.value, low, high, fraction, num_units)
+
+
+def write_trained(weights: Mapping[str, Tensor], directory: Path) -> None:
+    """Store trained weights that are no clear gain, for `save_trained`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_weights(dict(weights), directory / WEIGHTS)
+
+
+def save_trained(plan: Plan, run: Run, metadata: Mapping[str, Any], *, seed: int, seed_directory: Path) -> str:
+    """Save the trained model of the kept seed beside the model of the run, if it is not delivered.
+
+    metadata: of that model.
+    seed_directory: with the gain and the weights of the seed.
+
+    Returns the line that says so, or "" if the trained model is delivered.
+    """
+    gain = Gain.read(seed_directory)
+    if gain is None or gain.is_clear:
+        return ""
+
+    initial = plan.task.initial_model
+    line = f"not delivered: training was not clearly better on dev than {initial}: {gain.describe()}"
+    line += f"; delivered: {initial}"
+    if not (seed_directory / WEIGHTS).exists():
+        return line
+
+    with muted():
+        trained = plan.prepare_model(seed)
+    trained.model.load_state_dict(load_file(seed_directory / WEIGHTS), strict=False)
+    stored = finalize_all(plan.transforms, trained.model)
+    checkpoint.save(replace(trained, metadata={**metadata, **stored}), run.directory / TRAINED)
+    return f"{line}; the trained model is in {run.directory / TRAINED}"
