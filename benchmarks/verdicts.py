@@ -85,7 +85,7 @@ def verdict(task: Classification, own: torch.Tensor, other: torch.Tensor, rows: 
     name = "TF-IDF + logistic regression"
     baseline = BaselineScore(name, base, None, base_resamples)
     score: Any = SimpleNamespace(mean=value, rows=len(rows), frozen=True)
-    plan: Any = SimpleNamespace(measured="", stays_frozen=False, sources={"model": ""})
+    plan: Any = SimpleNamespace(measured="", sources={"model": ""})
     text = compare.verdict(score, [baseline], {name: baseline.difference(value, resamples)}, plan)
     return "cannot tell" if text.startswith("cannot") else text.partition(" ")[0]
 

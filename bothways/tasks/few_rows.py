@@ -63,6 +63,13 @@ class Candidate:
     word_share: float
     scores_NC: Floats
 
+    @property
+    def parts(self) -> str:
+        """What it reads, in words."""
+        if self.reads is None:
+            return "TF-IDF"
+        return "frozen vectors and TF-IDF" if self.word_share else "frozen vectors"
+
 
 @dataclass(frozen=True)
 class FewRows:

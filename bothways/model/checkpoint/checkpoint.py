@@ -136,8 +136,7 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
 def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.model.adapter is None:
-        line = format_of(checkpoint).unread(checkpoint)
-        return WORDS_UNREAD if line is None and checkpoint.words else line
+        return WORDS_UNREAD if checkpoint.words else format_of(checkpoint).unread(checkpoint)
     from bothways.model.checkpoint.adapter import unread
 
     return unread(checkpoint)

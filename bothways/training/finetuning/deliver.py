@@ -60,8 +60,8 @@ class FineTuneResult(results.RunResult):
     baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
-    measured: what the score is where a table has too few rows for a test split: "out-of-fold, 16 rows, 4 folds, frozen
-    vectors". With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model
+    measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 10 folds, frozen vectors and TF-IDF".
+    With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model
     before training is in `model`, for tasks that deliver a trained one only if it is clearly better on dev, and where
     the trained one is; "" if that is delivered.
     """
@@ -231,6 +231,8 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
 def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
     """The `result` of bothways.json for the TF-IDF model. encoder: that of the encoder, which is in a directory."""
     result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
+    if "measured" in encoder:
+        result["measured"] = encoder["measured"]
     if not tfidf.lead:
         return result
     return result | {

@@ -25,7 +25,7 @@ from bothways.training.finetuning.compare import (
     is_clearly_better,
     verdict,
 )
-from bothways.training.finetuning.plan import Plan, num_steps, smallest_difference
+from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps, smallest_difference
 from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.training.finetuning.training import TIMED_STEPS, Trial
@@ -78,7 +78,8 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     kept = SeedResult(plan.seeds[0], None, {**encoder.scores.by_split}, {}, None, stored, {}, [])
     baselines = [other.as_baseline() for other in others]
     selection = Selection(encoder.model, kept, encoder.scores, baselines, stored)
-    plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,))
+    measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
+    plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
     return plan, selection, compare_few(plan, chosen, encoder, others, run)
 
 
@@ -103,7 +104,8 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: Candidate) -> Fitted:
     model = None
     words = few.fit_words(candidate) if candidate.word_share else None
     if candidate.reads is not None:
-        task, model = few.fit_head(candidate)
+        with muted():
+            task, model = few.fit_head(candidate)
         model = replace(model, words=words)
     return Fitted(candidate, task, model, words, measure(plan, few, candidate, model, words))
 

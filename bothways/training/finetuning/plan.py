@@ -41,6 +41,7 @@ MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
 # labels"). A doubling of the rows of a class gains about a point, from USELESS_ROWS on; two models disagree on this
 # share of the rows.
 USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
+LINEAR_MODELS = "linear models"  # as the description of a score names them
 TRAINED_FOLDS = 5  # in which a training of few rows is tried
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
@@ -249,7 +250,7 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
 
     whole = few.task if is_few else with_dev(task, build_task, settings)
-    measured = f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, frozen vectors"
+    measured = f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, {LINEAR_MODELS}"
     rows = replace(rows, task=whole, few=few, stays_frozen=is_few, measured="" if settings.test else measured)
     if is_few and few.folds and not settings.test:
         rows = replace(rows, build_trained=build_trained)
@@ -300,7 +301,7 @@ def plan_of(
     teacher: Checkpoint | None = None,
     processes: Processes = SINGLE_PROCESS,
     *,
-    budget: Budget,
+    budget: Budget | None = None,
     fold: int | None = None,
     follows_few: bool = False,
 ) -> Plan:
@@ -322,7 +323,7 @@ def plan_of(
         options=training_options(settings, task, evaluate_first=has_start, keeps_initial=not averages),
         batches=BatchPlan.of(task),
         epochs=settings.epochs,
-        budget=budget,
+        budget=budget or Budget.of(settings.minutes),
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         few=rows.few,

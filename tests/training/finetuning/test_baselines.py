@@ -199,7 +199,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
 
     own_scores, splits = classify.Classification.baselines, []
 
-    def baselines_of(task, split):
+    def baselines_of(task, split, words):
         splits.append((split, {*task.tables["test"].texts} if "test" in task.tables else None))
         return own_scores(task, split)
 
@@ -496,8 +496,8 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
 
 @pytest.mark.parametrize(("classes", "unlabelled"), [(301, ()), (3, ("more.txt",))])
 def test_training_rows_are_not_judged_beside_unlabelled_texts_or_with_very_many_classes(classes, unlabelled):
-    task = SimpleNamespace(settings=SimpleNamespace(unlabelled=unlabelled))
-    assert linear_baselines.predict_out_of_fold(task, "classes", classes) is None
+    task = SimpleNamespace(settings=SimpleNamespace(unlabelled=unlabelled), num_outputs=classes)
+    assert linear_baselines.predict_out_of_fold(task) is None
 
 
 def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowest_loss():
@@ -515,10 +515,10 @@ def test_the_strength_is_the_one_of_the_highest_score_and_of_equal_ones_the_lowe
     assert chosen(lambda scores_NC, gold: 1.0) == chosen()
 
 
-def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=None, few=False):
+def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=None):
     """The verdict on a model, beside baselines with these scores."""
     score = mock.Mock(frozen=frozen, mean=mean, rows=rows)
-    plan = mock.Mock(measured="", stays_frozen=few, sources={"model": "start"})
+    plan = mock.Mock(measured="", sources={"model": "start"})
     rivals = [BaselineScore(name, value, None) for name, value in scores.items()]
     return compare.verdict(score, rivals, differences, plan, saved)
 
@@ -543,13 +543,6 @@ def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, wa
     )
     assert ("embed start FILE" in line) == best.startswith("cosine")
     assert ("tfidf" in line) == (best == TFIDF) and ("--learning-rate" in line) == ("--learning-rate" in way)
-
-
-def test_of_few_examples_the_verdict_names_the_head_on_the_whole_encoder():
-    """Which is another model than the frozen one with fewer layers, or with the distance of a pair."""
-    scores = {CONSTANT: 0.5, FROZEN: 0.9}
-    line = verdict_of(scores, {FROZEN: (-0.2, -0.1)}, frozen=True, few=True)
-    assert line.endswith(": --learning-rate 0 --pooling mean --epochs 1")
 
 
 @pytest.mark.parametrize(

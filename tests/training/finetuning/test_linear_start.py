@@ -18,6 +18,7 @@ from bothways.settings import Classify, Export, Regress, Tag
 from bothways.shrink.export import export
 from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
+from bothways.tasks.few_rows import FewRows
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan
@@ -201,70 +202,18 @@ def test_the_head_of_a_tagger_is_fitted_once_for_its_baseline_and_all_seeds(opti
     assert len(fitted) == 1 and len({row["seed"] for row in measured(options["out"]) if row["step"] == 0}) == 2
 
 
-def test_a_message_says_that_of_few_examples_the_encoder_stays_and_its_head_is_fitted_to_all(
-    options, tables, monkeypatch
-):
-    lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    few, test = options["out"].with_name("few.jsonl"), options["out"].with_name("test.jsonl")
-    few.write_text("\n".join(lines[:30]), encoding="utf-8")
-    test.write_text("\n".join(lines[100:200]), encoding="utf-8")
-    settings = Classify(**{**options, "epochs": None, "baselines": False}, train=few, test=test)
-    fitted, fit = [], linear_head.fit
-    monkeypatch.setattr(
-        linear_head,
-        "fit",
-        lambda rows, *arguments, **named: fitted.append(len(rows[1])) or fit(rows, *arguments, **named),
-    )
-    messages = []
-    with messages_to(messages.append):
-        result = run_task(settings)
-    assert any("30 examples are too few" in line and "--epochs" in line for line in messages)
-    assert result.frozen and [row["step"] for row in rows_of(settings.out)] == [0] and fitted == [27, 30]
-    after = checkpoint.load(settings.out).model
-    before = checkpoint.load(settings.model).model.encoder.state_dict()
-    assert all(torch.equal(value, after.encoder.state_dict()[name]) for name, value in before.items())
-    task = task_of(settings)
-    outputs = task.scoring.outputs(after.float(), "test")
-    assert task.scoring.compute_metrics("test", outputs)["accuracy"] == pytest.approx(result.mean)
-    for change in ({"epochs": 1.0}, {"dev": test, "test": None}, {"linear_start": False}):
-        plan = make_plan(replace(settings, **change))
-        assert not plan.stays_frozen and not plan.skips_training
-
-
 def test_the_setting_is_checked(options, tables):
     with pytest.raises(InputError, match="linear_start"):
         Classify(**{**options, "linear_start": "yes"}, train=tables / "texts.jsonl")
 
 
-def test_of_few_examples_a_checkpoint_for_vectors_uses_two_thirds_of_its_layers(options, tables, make_model, tokenizer):
-    lines = (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    few, test = options["out"].with_name("few.jsonl"), options["out"].with_name("test.jsonl")
-    few.write_text("\n".join(lines[:30]), encoding="utf-8")
-    test.write_text("\n".join(lines[100:200]), encoding="utf-8")
-    directory = options["out"].with_name("vectors")
-    start = Checkpoint(make_model("bert", num_hidden_layers=4, pooler=True), tokenizer, pooling="mean", normalized=True)
-    checkpoint.save(start, directory)
-    settings = Classify(**{**options, "model": directory, "epochs": None}, train=few, test=test)
-    result = run_task(settings)
-    model = bothways.load(settings.out, dtype="float32")
-    after, before = model.module.encoder.state_dict(), start.model.encoder.state_dict()
-    assert model.module.config.num_hidden_layers == 3 and {*before} - {*after}
-    assert all(torch.equal(value, before[name]) for name, value in after.items())
-    rows = [json.loads(line) for line in lines[100:200]]
-    labels = [one.label for one in model.classify([row["text"] for row in rows])]
-    assert np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]) == result.mean
-    whole = {"cls": {"pooling": "cls"}, "trained": {"epochs": 1.0}, "chance": {"linear_start": False}}
-    for name, change in whole.items():
-        changed = replace(settings, **change, out=settings.out.with_name(name))
-        assert make_plan(changed).prepare_model(0).model.config.num_hidden_layers == 4
-    other = run_task(changed)
-    assert bothways.load(other.directory).module.config.num_hidden_layers == 4
-    assert other.baselines == result.baselines  # which are of the whole checkpoint
-
-
 def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(
-    options, tables, make_model, tokenizer, global_seed
+    options, tables, make_model, tokenizer, global_seed, monkeypatch
 ):
+    def distance(self):
+        return next(one for one in self.candidates if one.reads.pooling == "distance" and not one.word_share)
+
+    monkeypatch.setattr(FewRows, "chosen", property(distance))
     texts = [json.loads(line)["text"] for line in (tables / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     long = " ".join(texts[200:215])
     texts[1], texts[102] = long, long  # read in windows
@@ -275,11 +224,11 @@ def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(
     directory = options["out"].with_name("vectors")
     start = Checkpoint(make_model("bert", num_hidden_layers=2, pooler=True), tokenizer, pooling="mean", normalized=True)
     checkpoint.save(start, directory)
-    recipe = {**options, "model": directory, "epochs": None, "window": 16}
+    recipe = {**options, "model": directory, "epochs": None, "learning_rate": None, "window": 16}
     settings = Classify(**recipe, train=rows[:40], test=rows[40:])
     result = run_task(settings)
-    assert result.frozen and task_of(settings).pair_features == "distance"
     model = bothways.load(settings.out, dtype="float32")
+    assert result.frozen and model.module.config.pooler_act == "distance"
     first, second = ([row[name] for row in rows] for name in ("text", "pair"))
     predictions = model.classify(first, second)
     labels, scores = [one.label for one in predictions], np.array([one.score for one in predictions])

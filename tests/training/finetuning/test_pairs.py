@@ -129,18 +129,6 @@ def test_pairs_that_training_only_harms_keep_the_frozen_encoder(run, rows, finet
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-@pytest.mark.slow
-def test_of_few_pairs_the_options_in_the_verdict_give_the_baseline(start, rows, finetuned, monkeypatch):
-    """With few pairs the encoder is frozen by default, but the head reads the distance alone."""
-    few = {"model": start, "train": rows[:60], "test": rows[60:], "window": 16, "linear_start": True}
-    name = "frozen vector pairs + logistic regression"
-    default = finetuned(Classify, **few, epochs=None, baselines=True)
-    assert default.predictor.module.config.pooler_act == "distance"
-    assert default.result.mean != default.result.baselines[name]
-    again = finetuned(Classify, **few, learning_rate=0.0, pooling="pair", epochs=1.0)
-    assert again.result.mean == default.result.baselines[name]
-
-
 def features_of(settings_class, **options):
     settings = settings_class(out="run", epochs=1.0, **options)
     build = Classification if settings_class is Classify else Regression
