@@ -137,14 +137,26 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     selected = " (the model was selected on this set, so new text may score lower)" if result.split == "dev" else ""
     computed = f", computed in {result.dtype}" if result.dtype else ""
     print_lines(
-        f"{name} {result.metric} {result.mean:.2%}{format_spread(result, delivered)}{format_interval(result)}{failed}"
-        f"{computed}{selected}",
+        f"{name} {result.metric} {format_score(result, delivered)}{failed}{computed}{selected}",
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
         f"model in {result.model_directory}{delivered}",
         *filter(None, (result.readers, result.verdict)),
     )
+
+
+def format_score(result: "FineTuneResult", delivered: str) -> str:
+    """The score with its interval, which comes first if it is wide."""
+    from bothways.training.finetuning.deliver import WIDE
+
+    spread = format_spread(result, delivered)
+    low, high = result.interval or (None, None)
+    if low is None or high is None or high - low <= WIDE:
+        return f"{result.mean:.2%}{spread}{format_interval(result)}"
+    rows = format_count(result.rows or 0, "row")
+    pooled = "" if result.pooled is None or result.measured else f"; all rows together {result.pooled:.2%}"
+    return f"{100 * low:.1f} to {high:.1%} (95 % interval, {rows}); measured {result.mean:.2%}{spread}{pooled}"
 
 
 def format_spread(result: "FineTuneResult", delivered: str) -> str:

@@ -10,7 +10,8 @@ Letters: N rows, S strengths, F features, C outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -73,10 +74,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FewRows:
-    """The rows of a task, all in train, and what linear models make of them. num_folds: None: as many as suit."""
+    """The rows of a task, all in train, and what linear models make of them. num_folds: None: as many as suit.
+    initial_checkpoints: by what the head reads, as far as they are made."""
 
     task: TextTask
     num_folds: int | None = None
+    initial_checkpoints: dict[HeadInput, Checkpoint] = field(default_factory=dict)
 
     @cached_property
     def folds(self) -> list[list[int]]:
@@ -121,11 +124,18 @@ class FewRows:
             tasks[reads] = read if is_encoded_alike else read.with_targets(targets)
         return tasks
 
+    def initial_checkpoint(self, reads: HeadInput) -> Checkpoint:
+        """The encoder with a new head that reads this."""
+        if reads not in self.initial_checkpoints:
+            task = self.reading(reads)
+            self.initial_checkpoints[reads] = task.initial_checkpoint(task.settings.seed)
+        return self.initial_checkpoints[reads]
+
     def features(self, reads: HeadInput, split: str = "train") -> torch.Tensor:
         """What the last layer of the head reads, for each row: [N, F]."""
         task = self.reading(reads)
         with muted(), torch.no_grad():
-            pooler = task.initial_checkpoint(task.settings.seed).model.eval().pooler
+            pooler = self.initial_checkpoint(reads).model.eval().pooler
             assert pooler is not None
             vectors_NF: torch.Tensor = pooler(task.frozen[split]["head"])
         return vectors_NF
@@ -150,14 +160,17 @@ class FewRows:
             rows, self.task.row_loss, self.task.num_outputs, self.folds, strengths, standardize=standardize
         ).numpy()
 
-        def quality(index: int) -> tuple[float, float]:
-            outputs = self.task.outputs_of(scores_SNC[index])
-            metrics = self.task.scoring.compute_metrics("train", outputs)
-            return metrics[self.task.metric], -self.losses(scores_SNC[index]).mean()
-
-        best = max(range(len(strengths)), key=quality)
+        values = [self.metric(scores_NC) for scores_NC in scores_SNC]
+        tied = [index for index, value in enumerate(values) if value == max(values)]
+        best = min(tied, key=lambda index: float(self.losses(scores_SNC[index]).mean()))
         temperature = self.temperature(scores_SNC[best])
         return LinearPart(strengths[best], temperature, scores_SNC[best] / temperature)
+
+    def metric(self, scores_NC: Floats) -> float:
+        """The metric of scores of the rows."""
+        values = self.task.scoring.compute_metrics("train", self.task.outputs_of(scores_NC))
+        metric: float = values[self.task.metric]
+        return metric
 
     def temperature(self, scores_NC: Floats) -> float:
         """By which scores of classes are divided for the lowest loss; 1 for numbers."""
@@ -209,6 +222,11 @@ class FewRows:
         return Candidate(f"{head.reads.describe()} and TF-IDF + {self.method}", head.reads, WORD_SHARE, scores_NC)
 
     @cached_property
+    def losses_by_name(self) -> dict[str, np.ndarray]:
+        """The loss of each row by candidate, [N]."""
+        return {candidate.name: self.losses(candidate.scores_NC) for candidate in self.candidates}
+
+    @cached_property
     def chosen(self) -> Candidate:
         """The first candidate, unless another one is better beyond the 95 % interval of the paired difference of their
         losses."""
@@ -217,7 +235,7 @@ class FewRows:
             return Candidate(f"{reads.describe()} + {self.method}", reads, 0.0, np.zeros((0, self.task.num_outputs)))
         best = self.candidates[0]
         for candidate in self.candidates[1:]:
-            gain_N = self.losses(best.scores_NC) - self.losses(candidate.scores_NC)
+            gain_N = self.losses_by_name[best.name] - self.losses_by_name[candidate.name]
             if gain_N.mean() > CERTAIN * gain_N.std() / sqrt(len(gain_N)):
                 best = candidate
         return best
@@ -226,7 +244,7 @@ class FewRows:
     def best_head(self) -> Candidate:
         """The head on the encoder alone with the lowest loss."""
         heads = [candidate for candidate in self.candidates if candidate.word_share == 0]
-        return min(heads, key=lambda candidate: self.losses(candidate.scores_NC).mean())
+        return min(heads, key=lambda candidate: float(self.losses_by_name[candidate.name].mean()))
 
     @property
     def others(self) -> list[Candidate]:
@@ -256,7 +274,7 @@ class FewRows:
         strength, temperature = (head.strength, head.temperature) if head else (USUAL_STRENGTH, 1.0)
         rows = (self.features(candidate.reads), self.targets)
         fitted = linear_head.fit_strength(rows, self.task.row_loss, self.task.num_outputs, strength)
-        model = task.initial_checkpoint(task.settings.seed)
+        model = deepcopy(self.initial_checkpoint(candidate.reads))
         scale = (1 - candidate.word_share) / temperature
         fitted.scaled(scale).write_to(last_layer(model.model, "classes"))
         return task, model

@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, MissingFile
+from bothways.errors import InputError, MissingFile, format_count
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
+WIDE = 0.04  # width of an interval that is shown before the score: of few rows, it is what is known
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 OPTIONAL = (
@@ -88,11 +89,19 @@ class FineTuneResult(results.RunResult):
     not_delivered: str = ""
 
     def __repr__(self) -> str:
-        """The score with its interval, the verdict and the directory; the attributes have the rest."""
-        score = f"{self.split} {self.metric} {self.mean:.4f}" if self.scores else "no score"
+        """The score with its interval, which comes first if it is wide, the verdict and the directory; the attributes
+        have the rest."""
+        name = f"{'out-of-fold' if self.measured else self.split} {self.metric}"
+        score = f"{name} {self.mean:.4f}" if self.scores else "no score"
         if self.interval:
             low, high = self.interval
-            score += f" (95 % interval {low:.4f} to {high:.4f})"
+            bounds = f"{low:.4f} to {high:.4f}"
+            if high - low > WIDE:
+                score = (
+                    f"{name} {bounds} (95 % interval, {format_count(self.rows or 0, 'row')}), measured {self.mean:.4f}"
+                )
+            else:
+                score += f" (95 % interval {bounds})"
         verdict = self.not_delivered or self.verdict
         verdict = f"; {verdict.partition(';')[0]}" if verdict else ""
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"

@@ -307,6 +307,7 @@ def plan_of(
 ) -> Plan:
     """The plan of a run, or of a fold of its rows."""
     settings, task = rows.settings, rows.task
+    budget = budget or Budget.of(settings.minutes)
     if fold is not None:
         assert rows.build_fold
         task = rows.build_fold(fold)
@@ -323,7 +324,7 @@ def plan_of(
         options=training_options(settings, task, evaluate_first=has_start, keeps_initial=not averages),
         batches=BatchPlan.of(task),
         epochs=settings.epochs,
-        budget=budget or Budget.of(settings.minutes),
+        budget=budget,
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         few=rows.few,

@@ -199,7 +199,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
 
     own_scores, splits = classify.Classification.baselines, []
 
-    def baselines_of(task, split, words):
+    def baselines_of(task, split, words=True):
         splits.append((split, {*task.tables["test"].texts} if "test" in task.tables else None))
         return own_scores(task, split)
 
