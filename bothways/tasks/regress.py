@@ -270,7 +270,9 @@ class RegressTask(TextModelTask):
     def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
         return Regression.build(settings, pretrained, read_tables(settings, fold))
 
-    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(
+        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+    ) -> TextEvaluator[Any]:
         return NumberEvaluator()
 
     def labels(self, model: Predictor, table: Table) -> Sequence[float]:
@@ -279,7 +281,9 @@ class RegressTask(TextModelTask):
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(
+        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
+    ) -> dict[str, Any]:
         return {"score": float}
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.scope import Scope
     from bothways.model.model import Model
     from bothways.training.losses import Loss
     from bothways.training.transforms import Transform
@@ -347,6 +348,11 @@ class TrainingTask(ABC):
     @abstractmethod
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The pre-trained encoder with a new head."""
+
+    def scope(self, model: Model, *, is_trained: bool) -> Scope | None:
+        """Where the training texts of this model lie; None for tasks that do not ask. model: for inference. is_trained:
+        whether its encoder was trained on them."""
+        return None
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:  # noqa: B027
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""

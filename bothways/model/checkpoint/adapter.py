@@ -24,6 +24,7 @@ from bothways.model.checkpoint.formats.adapter import (
     AdapterFiles,
 )
 from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE, TABLE_COPIES
+from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.weights import Array, shorten, write_floats
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
 from bothways.model.families import FAMILIES, FamilySpec
@@ -62,6 +63,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     }
     write_json(directory / ADAPTER_CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata, "adapter": described})
+    if checkpoint.scope is not None:
+        checkpoint.scope.write(directory)
 
 
 def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -192,6 +195,7 @@ def _attach_own(files: AdapterFiles, base: Checkpoint, described: Mapping[str, A
         pooling=described.get("pooling"),
         normalized=bool(described.get("normalized", True)),
         metadata=files.metadata,
+        scope=Scope.read(files.directory / SCOPE),
     )
 
 

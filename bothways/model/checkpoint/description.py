@@ -8,6 +8,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.io import get_object, read_json
+from bothways.model.checkpoint.scope import Scope
 
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
 MULTI_LABEL = "multi_label_classification"
@@ -44,7 +45,7 @@ class Description:
     labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
     any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
     specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
-    the model was trained.
+    the model was trained. scope: of a fine-tuned classifier, where its training texts lie; None if it is unknown.
     """
 
     model_type: str = "bert"
@@ -53,6 +54,7 @@ class Description:
     pooling: str | None = None
     normalized: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    scope: Scope | None = field(default=None, compare=False, repr=False)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from bothways.model.checkpoint.formats.hugging_face import (
     TABLE,
     TABLE_COPIES,
 )
+from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
@@ -177,6 +178,7 @@ class ModelFiles:
             pooling=read_pooling(directory),
             normalized=normalizes(directory) if self.normalized is None else self.normalized,
             metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
+            scope=Scope.read(directory.path / SCOPE) if directory.has(SCOPE) else None,
         )
 
     def read_tokenizer(self) -> Tokenizer | None:

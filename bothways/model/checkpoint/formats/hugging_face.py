@@ -51,6 +51,8 @@ def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUG
     config = weights.write(checkpoint, directory, hugging_face_config(checkpoint))
     write_json(directory / CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
+    if checkpoint.scope is not None:
+        checkpoint.scope.write(directory)
     if tokenizer:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and weights.stores_pooling:
