@@ -137,7 +137,9 @@ class Extractor:
     def facts(self, parts: Sequence[DocumentPart]) -> list[list[Fact]]:
         """The facts of each part, without their places."""
         texts = [part.text for part in parts]
-        return TASKS[self.model.task].load().facts(self.model, texts, self.question, self.min_score)
+        # Without a least score as ever: a task of other authors need not know it.
+        more = {} if self.min_score is None else {"min_score": self.min_score}
+        return TASKS[self.model.task].load().facts(self.model, texts, self.question, **more)
 
 
 @dataclass(frozen=True)

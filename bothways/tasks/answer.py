@@ -534,9 +534,7 @@ class AnswerTask(Task):
             for row, best in zip(rows, by_question, strict=True)
         ]
 
-    def columns(
-        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
-    ) -> dict[str, Any]:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         answer = {"answer": str, "start": int, "end": int, "score": float}
         return {"id": str, **answer, **({"answers": [answer]} if (top or 1) > 1 else {})}
 

@@ -582,13 +582,10 @@ class ClassifyTask(TextModelTask):
         best); for multi-label models also the labels above the threshold, and with coverage the prediction set."""
         return [prediction.to_json() for prediction in model.classify(*split_pairs(rows), **options)]
 
-    def columns(
-        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
-    ) -> dict[str, Any]:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         labels = {"labels": [str]} if model.description.multi_label or has_sets else {}
-        likeness = {"is_like_training": bool} if has_scope else {}
         scores = (str, float) if top else dict.fromkeys(model.labels, float)
-        return {"label": str, **labels, "score": float, **likeness, "scores": scores}
+        return {"label": str, **labels, "score": float, "scores": scores}
 
     def scores_per_row(self, model: Predictor, top: int | None) -> int:
         return len(model.labels) if top is None else 1

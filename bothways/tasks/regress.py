@@ -281,9 +281,7 @@ class RegressTask(TextModelTask):
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
 
-    def columns(
-        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
-    ) -> dict[str, Any]:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         return {"score": float}
 
 

@@ -609,9 +609,7 @@ class TagTask(Task):
         found = tag_items(model, [(row.text, None) for row in rows], options, min_score=min_score)
         return [{"entities": entities} for entities in found]
 
-    def columns(
-        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
-    ) -> dict[str, Any]:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         return {"entities": [{"label": str, "text": str, "start": int, "end": int, "score": float}]}
 
     def facts(

@@ -206,12 +206,9 @@ class Task(ABC):
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
-    def columns(
-        self, model: Predictor, top: int | None = None, *, has_sets: bool = False, has_scope: bool = False
-    ) -> dict[str, Any]:
+    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         """The type of each column of `predict_rows`: str, int or float; [type] for a list; types by name for an object
-        with these fields; (str, type) for an object with any fields. has_sets: with prediction sets; has_scope: with
-        what tells whether a text is like the training texts."""
+        with these fields; (str, type) for an object with any fields."""
         return {}
 
     def scores_per_row(self, model: Predictor, top: int | None) -> int:

@@ -298,8 +298,11 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
 def result_columns(settings: Predict, model: Predictor) -> writers.Columns:
     """The types of the columns of predictions."""
     top = num_scores(settings, model)
-    has_sets, has_scope = settings.coverage is not None, settings.in_scope is not None
-    return TASKS[model.task].load().columns(model, top, has_sets=has_sets, has_scope=has_scope)
+    columns = TASKS[model.task].load().columns(model, top, has_sets=settings.coverage is not None)
+    if settings.in_scope is None:
+        return columns
+    scores = {"scores": columns["scores"]} if "scores" in columns else {}
+    return {name: kind for name, kind in columns.items() if name not in scores} | {"is_like_training": bool} | scores
 
 
 def num_scores(settings: Predict, model: Predictor) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from bothways.errors import InputError
 
@@ -62,10 +62,9 @@ class Scope:
             "held_out": np.array(self.held_out, np.float32),
             "rows": np.array([self.rows], np.int64),
         }
-        try:
-            save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, directory / SCOPE)
-        except SafetensorError as error:
-            raise OSError(f"{SCOPE} could not be written ({error})") from None
+        # As bytes: save_file would restrict the file to its owner.
+        content = save({name: np.ascontiguousarray(value) for name, value in arrays.items()})
+        (directory / SCOPE).write_bytes(content)
 
     @staticmethod
     def read(file: Path) -> "Scope | None":
