@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
 
 CALIBRATION = "calibration"  # key in bothways.json
-THRESHOLDS = "label_thresholds"  # key in bothways.json: the probability above which a text has each label
 EVEN = 0.5  # above which a label is more probable than not
 SHOWN = 5  # labels in repr(Prediction)
 
@@ -140,7 +139,8 @@ def check_min_score(min_score: float | None) -> None:
 def stored_thresholds(model: Description) -> Floats:
     """The probability above which a text has each label, [C]: those that were fitted on dev, else 0.5."""
     thresholds_C = np.full(len(model.labels), EVEN, np.float32)
-    stored = model.metadata.get(THRESHOLDS)
+    calibration = model.metadata.get(CALIBRATION) or {}
+    stored = calibration.get("thresholds")
     if isinstance(stored, list) and len(stored) == len(model.labels):
         thresholds_C[:] = stored
     return thresholds_C
@@ -167,21 +167,25 @@ class Calibration:
 
     temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
     probability of the gold class, ascending; thinned out if there are many rows. is_cross: whether the rows were held
-    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015).
+    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015). thresholds: of a
+    multi-label model, the probability above which a text has each label; empty: EVEN.
     """
 
     temperature: float
     rows: int
     strangeness: Sequence[float]
     is_cross: bool = False
+    thresholds: Sequence[float] = ()
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Calibration:
         is_cross = stored.get("is_cross", False)
-        return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]), is_cross)
+        strangeness, thresholds = tuple(stored["strangeness"]), tuple(stored.get("thresholds", ()))
+        return Calibration(stored["temperature"], stored["rows"], strangeness, is_cross, thresholds)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "strangeness": list(self.strangeness)}
+        stored = {**asdict(self), "strangeness": list(self.strangeness), "thresholds": list(self.thresholds)}
+        return stored if self.thresholds else {name: value for name, value in stored.items() if name != "thresholds"}
 
     def guarantee(self, coverage: float) -> str:
         """The guarantee of a coverage in one sentence."""

@@ -24,7 +24,7 @@ from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
-from bothways.tasks.class_decoding import Calibration, Prediction, fit_calibration, fit_temperature
+from bothways.tasks.class_decoding import EVEN, Calibration, Prediction, fit_calibration, fit_temperature
 from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
 from bothways.tasks.novelty import scope_of
 from bothways.tasks.regress import NumberEvaluator
@@ -189,10 +189,12 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
 
 @dataclass(frozen=True)
 class ClassScoring(training_task.Scoring):
-    """Scores of classes, [N, C]."""
+    """Scores of classes, [N, C]. cuts_C: of a multi-label task, the score above which a text has each label; None: 0,
+    which is an even chance."""
 
     has_row_losses: ClassVar[bool] = True
     task: Classification
+    cuts_C: Floats | None = None
 
     def outputs(self, model: Model, split: str) -> Floats:
         """Scores of each text, [N, C]."""
@@ -210,8 +212,16 @@ class ClassScoring(training_task.Scoring):
 
     def decide(self, scores_NC: Floats) -> np.ndarray:
         """The predicted class of each text [N], or whether it has each label [N, C]."""
-        decisions: np.ndarray = scores_NC > 0 if self.task.settings.multi_label else scores_NC.argmax(-1)
+        decisions: np.ndarray = scores_NC.argmax(-1)
+        if self.task.settings.multi_label:
+            decisions = scores_NC > (0 if self.cuts_C is None else self.cuts_C)
         return decisions
+
+    def decided_by(self, calibration: Calibration | None) -> ClassScoring:
+        if calibration is None or not calibration.thresholds:
+            return self
+        thresholds_C = np.array(calibration.thresholds)
+        return replace(self, cuts_C=calibration.temperature * np.log(thresholds_C / (1 - thresholds_C)))
 
     def score(self, scores_NC: Floats, targets: np.ndarray) -> float:
         """The metric of the decisions for these scores."""
@@ -286,7 +296,19 @@ class ClassScoring(training_task.Scoring):
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        return fit_calibration(outputs, self.task.data[split].targets, multi_label=self.task.settings.multi_label)
+        multi_label, targets = self.task.settings.multi_label, self.task.data[split].targets
+        calibration = fit_calibration(outputs, targets, multi_label=multi_label)
+        if not multi_label:
+            return calibration
+        from bothways.tasks.label_thresholds import fit_thresholds
+
+        def score(gold_NC: np.ndarray, decided_NC: np.ndarray) -> float:
+            return float(self.label_metrics(gold_NC, decided_NC)[self.metric])
+
+        thresholds_C = fit_thresholds(sigmoid(outputs / calibration.temperature), targets, score)
+        if (thresholds_C == EVEN).all():
+            return calibration
+        return replace(calibration, thresholds=[round(value, 4) for value in thresholds_C.tolist()])
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
         if self.task.settings.multi_label or len(self.task.names) > NUM_STORED:

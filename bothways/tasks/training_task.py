@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -223,6 +223,10 @@ class Scoring(ABC):
     def calibrate(self, split: str, outputs: Any) -> Calibration | None:
         """The calibration of these outputs; None for tasks without one."""
         return None
+
+    def decided_by(self, calibration: Calibration | None) -> Self:
+        """With the thresholds of a calibration, for outputs of the model before it is calibrated."""
+        return self
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
         """The calibration of out-of-fold predictions; None for tasks without one."""
