@@ -351,6 +351,7 @@ class ClassView(TextView):
             confusion,
             report.LabelScores(confusion.scores),
             report.ReliabilityDiagram(calibration.bins, calibration.error),
+            report.Refusals(confidences, is_correct),
             report.LabelMistakes(mistakes, len(gold)),
         ]
 
