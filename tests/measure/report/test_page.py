@@ -151,7 +151,7 @@ def test_headings_are_nested_and_tables_and_charts_are_accessible(tree):
     assert all(attributes.get("scope") in {"row", "col"} for attributes in tree.all("th"))
     names = [tag for tag, _ in tree.tags]
     charts = [index for index, name in enumerate(names) if name == "svg"]
-    assert len(charts) == 3 + 1 + 1 + 1
+    assert len(charts) == 3 + 1 + 1 + 1 + 1
     assert all(names[index + 1 : index + 3] == ["title", "desc"] for index in charts)
     assert all(tree.tags[index][1]["role"] == "img" for index in charts)
 
