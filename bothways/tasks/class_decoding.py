@@ -232,7 +232,7 @@ def held_out_quantile(strangeness: Sequence[float], rows: int, share: float, nam
 def thinned(ordered_N: Floats, most: int) -> tuple[float, ...]:
     """At most this many of sorted values, spread evenly over them, the ends among them."""
     kept = np.linspace(0, len(ordered_N) - 1, min(len(ordered_N), most)).round().astype(np.int64)
-    return tuple(round(value, 6) for value in ordered_N[kept].tolist())
+    return tuple(ordered_N[kept].tolist())
 
 
 def stored_calibration(metadata: Mapping[str, Any]) -> Calibration:
@@ -258,7 +258,7 @@ def fit_calibration(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bo
     strangeness: tuple[float, ...] = ()
     if not multi_label:
         ordered_N = np.sort(1 - np.take_along_axis(softmax(scores_NC / temperature), targets[:, None], 1)[:, 0])
-        strangeness = thinned(ordered_N, MAX_STORED)
+        strangeness = tuple(round(value, 6) for value in thinned(ordered_N, MAX_STORED))
     return Calibration(temperature, len(scores_NC), strangeness)
 
 

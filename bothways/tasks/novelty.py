@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
+from bothways.model.checkpoint.formats.tfidf import ENCODER, TfidfFormat
 from bothways.model.checkpoint.scope import Scope, unit_vectors
 from bothways.rng import Purpose, generator
 from bothways.tasks.arrays import NO_LABEL
@@ -37,6 +38,11 @@ Indices = NDArray[np.int64]
 
 def stored_scope(model: Description) -> Scope:
     """The scope of a model. InputError if it has none."""
+    if model.scope is None and model.model_type == TfidfFormat.model_type:
+        raise InputError(
+            "a TF-IDF model does not know what its training texts are like (in_scope); load the encoder beside it, "
+            f"RUN/{ENCODER}, or use min_score"
+        )
     if model.scope is None:
         raise InputError(
             "the model does not know what its training texts are like (in_scope); fine-tune a classifier on an "
@@ -139,7 +145,7 @@ def fit_scope(vectors_NH: Floats, groups_N: Indices, units: Sequence[str], held_
 def describe_groups(vectors_NH: Floats, groups_N: Indices) -> Scope:
     """The center, the groups and the inverse covariances of texts, without held-out texts.
 
-    Everything is divided by the mean variance within groups, so that half precision has room for it.
+    Everything is divided by the mean precision within groups, so that numbers are of the size of the vectors.
     """
     unit_NH = unit_vectors(vectors_NH).astype(np.float64)
     center_H = unit_NH.mean(0)
@@ -158,11 +164,12 @@ def describe_groups(vectors_NH: Floats, groups_N: Indices) -> Scope:
 
     weighted_GH = means_GH @ within_HH
     offsets_G = -np.einsum("gh,gh->g", weighted_GH, means_GH) / 2
-    # Rounded as in the file, so that held-out distances are those of the model that is loaded.
+    # Rounded as in the file, so that held-out distances are those of the model that is loaded. Not to half precision:
+    # a trained encoder has all texts of a class so close together that it would be too coarse.
     return Scope(
         center_H.astype(np.float32),
-        (within_HH - RELATIVE * overall_HH).astype(np.float16),
-        weighted_GH.astype(np.float16),
+        (within_HH - RELATIVE * overall_HH).astype(np.float32),
+        weighted_GH.astype(np.float32),
         offsets_G.astype(np.float32),
         (),
         0,

@@ -15,11 +15,14 @@ from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.predictor import Predictor
 from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.changes.cut import with_layers
+from bothways.model.checkpoint.changes.new_head import with_head
+from bothways.model.checkpoint.changes.pack import save_packed
 from bothways.model.checkpoint.description import Description
 from bothways.settings import Evaluate, Predict
 from bothways.tasks.class_decoding import Calibration, ClassDecoding
 from bothways.tasks.classify import CLASSIFY
-from bothways.tasks.novelty import farthest, fit_scope
+from bothways.tasks.novelty import farthest, fit_scope, stored_scope
 from bothways.tasks.text_rows import TextRow
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the dogs and the cats", "xyz", "on and on", "b"]
@@ -135,6 +138,17 @@ def test_a_share_that_cannot_be_kept_and_a_model_without_a_scope_are_named_in_on
     assert judge.classify(TEXTS, in_scope=0.98)
     with pytest.raises(InputError, match=r"in_scope \(1.5\) must be between 0 and 1"):
         judge.classify(TEXTS, in_scope=1.5)
+
+
+def test_a_smaller_model_with_other_vectors_does_not_know_its_training_texts_but_a_packed_one_does(judge, tmp_path):
+    smaller = with_layers(judge.checkpoint, [0, 2])
+    assert judge.checkpoint.scope is not None and smaller.scope is None
+    assert with_head(judge.checkpoint, "classes", ("x", "y"), seed=0).scope is None
+    with pytest.raises(InputError, match="RUN/encoder"):
+        stored_scope(Description(model_type="bothways-tfidf", labels=NAMES))
+    save_packed(judge.checkpoint, tmp_path / "packed")
+    packed = load(tmp_path / "packed", "float32")
+    assert packed.description.scope.held_out == judge.description.scope.held_out
 
 
 @pytest.mark.parametrize("num_groups", [2, 7])

@@ -293,7 +293,7 @@ def _attach_peft(files: AdapterFiles, base: Checkpoint) -> Checkpoint:
         module, _, attribute = name.rpartition(".")
         replacement = nn.Parameter(weight, requires_grad=model.get_parameter(name).requires_grad)
         setattr(model.get_submodule(module), attribute, replacement)
-    return replace(base, model=model.eval(), labels=labels, metadata=files.metadata)
+    return replace(base, model=model.eval(), labels=labels, metadata=files.metadata, scope=None)
 
 
 def _check_tied(

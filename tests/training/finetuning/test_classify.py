@@ -646,7 +646,10 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     answered = evaluate.run(Evaluate(**measured, min_score=0.9))
     assert refusals.by_score[0.9] == pytest.approx((answered["answered"], answered["accuracy"]))
     assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
-    for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab", "None of these")), (several, ("Labels",))):
+    for run, headings in (
+        (result, ("Confusion matrix", "Worst mistakes", "reliab", "None of these")),
+        (several, ("Labels",)),
+    ):
         page = (run.directory / "report.html").read_text(encoding="utf-8")
         assert [heading for heading in headings if heading.lower() not in page.lower()] == []
 
