@@ -170,6 +170,20 @@ def test_the_stated_share_of_texts_like_the_training_texts_is_kept_and_others_ar
         assert (scope.distances(outside_NH) > farthest(scope, 0.9)).mean() > 0.9
 
 
+def test_two_classes_that_hardly_differ_are_told_from_texts_of_another_kind():
+    draw = np.random.default_rng(4)
+    kind_H, other_H, class_H = draw.normal(0, 1, (3, 23))
+
+    def texts(number, center_H):
+        groups_N = np.arange(number) % 2
+        return center_H + 0.2 * groups_N[:, None] * class_H + draw.normal(0, 0.5, (number, 23)), groups_N
+
+    scope = fit_scope(*texts(60, kind_H), [*map(str, range(60))], None)
+    inside_NH, outside_NH = texts(500, kind_H)[0], texts(500, kind_H + 0.8 * other_H)[0]
+    is_far = [scope.distances(part_NH) > farthest(scope, 0.9) for part_NH in (inside_NH, outside_NH)]
+    assert np.mean(is_far[0]) < 0.15 and np.mean(is_far[1]) > 0.8
+
+
 # --- tags and answers -------------------------------------------------------------------------------------------------
 
 
