@@ -25,8 +25,10 @@ from bothways.tasks.answer_decoding import (
     Candidates,
     encode_pairs,
     find_candidates,
+    probable_answers,
 )
-from bothways.tasks.class_decoding import Prediction, decode_classes
+from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
+from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag_decoding import Entity, Tagset, decode_entities, decode_word_tags
 from bothways.tasks.windows import WindowPolicy, merge_rows, read_one_or_many, read_words, whole_number
@@ -52,10 +54,17 @@ LABELS_SHOWN = 5  # in repr(Predictor)
 class ClassifyOptions(ReadOptions, total=False):
     top: int | None
     coverage: float | None
+    min_score: float | None
+    in_scope: float | None
+
+
+class TagOptions(ReadOptions, total=False):
+    min_score: float | None
 
 
 class AnswerOptions(ReadOptions, total=False):
     top: int
+    min_score: float | None
     max_answer_tokens: int | None
 
 
@@ -288,21 +297,41 @@ class Predictor:
         *,
         top: int | None = None,
         coverage: float | None = None,
+        min_score: float | None = None,
+        in_scope: float | None = None,
         **options: Unpack[ReadOptions],
     ) -> Prediction | list[Prediction]:
-        """The most probable label of each text (or pair).
+        """The most probable label of each text (or pair); with a threshold perhaps None, "none of these".
 
         A long text is classified by the mean of its windows' vectors, or by their maximum if the model was fine-tuned
-        that way. top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes
-        per label and text. coverage: for a calibrated single-label model, `labels` is the set that holds the right
-        label of this fraction of texts like those of fine-tuning, the most probable first.
+        that way.
+
+        top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes per label
+        and text.
+        coverage: for a calibrated single-label model, `labels` is the set that holds the right label of this fraction
+        of texts like those of fine-tuning, the most probable first; it may be empty.
+        min_score: `label` is None if its probability is below this number; a multi-label model has the labels from it
+        on, instead of those above the thresholds of its fine-tuning.
+        in_scope: `is_like_training` says whether a text is as near to the training texts as this share of texts held
+        out from training; the label of other texts is None.
+
+            model.classify(texts, in_scope=0.95)
         """
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         self._need_head("classify", "text classes")
         if not self.labels:
             raise InputError("the model has one output, for regression; use regress")
-        parts = self.backend.text_scores("classes", firsts, seconds, options)
-        predictions = decode_classes(parts, self.description, top, coverage)
+        decoding, described = ClassDecoding(top, coverage, min_score), self.description
+        predictions: list[Prediction] = []
+        if in_scope is None:
+            for scores_nC in self.backend.text_scores("classes", firsts, seconds, options):
+                predictions += decoding.predictions(scores_nC, described)
+        else:
+            scope = stored_scope(described)
+            limit = farthest(scope, in_scope)
+            for scores_nC, vectors_nH in self.backend.scored_vectors("classes", firsts, seconds, options):
+                is_like_training_n = (scope.distances(vectors_nH) <= limit).tolist()
+                predictions += decoding.predictions(scores_nC, described, is_like_training_n)
         return predictions[0] if is_single else predictions
 
     @overload
@@ -400,18 +429,24 @@ class Predictor:
             self._warned = True
 
     @overload
-    def tag(self, texts: str, **options: Unpack[ReadOptions]) -> list[Entity]: ...  # type: ignore[overload-overlap]
+    def tag(self, texts: str, **options: Unpack[TagOptions]) -> list[Entity]: ...  # type: ignore[overload-overlap]
     @overload
-    def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[list[Entity]]: ...
-    def tag(self, texts: Texts, **options: Unpack[ReadOptions]) -> list[Entity] | list[list[Entity]]:
+    def tag(self, texts: Texts, **options: Unpack[TagOptions]) -> list[list[Entity]]: ...
+    def tag(
+        self, texts: Texts, *, min_score: float | None = None, **options: Unpack[ReadOptions]
+    ) -> list[Entity] | list[list[Entity]]:
         """The entities of each text, in order; entity.text == text[entity.start : entity.end] always holds.
 
         A model with one label per word (part of speech) returns an entity for each word, split at punctuation.
+        min_score: leave out entities whose score is lower.
         """
+        check_min_score(min_score)
         texts, _, is_single = read_one_or_many(texts)
         windows, scores = self._tag_scores(texts, options)
         tagset = self.tagset
         entities = [decode_entities(parts, scores_SC, tagset) for parts, scores_SC in zip(windows, scores, strict=True)]
+        if min_score is not None:
+            entities = [[entity for entity in found if entity.score >= min_score] for found in entities]
         return entities[0] if is_single else entities
 
     @overload
@@ -454,6 +489,7 @@ class Predictor:
         *,
         top: int = 1,
         max_answer_tokens: int | None = None,
+        min_score: float | None = None,
         **options: Unpack[ReadOptions],
     ) -> list[Answer] | list[list[Answer]]:
         """The `top` best answers to a question about a passage, best first; for several questions, a list of such
@@ -462,7 +498,10 @@ class Predictor:
         answer.text == passage[answer.start : answer.end] always holds. The text is "" (start = end = 0) if the passage
         is empty, or if the model predicts "no answer", for which it must have been trained with unanswerable questions.
         max_answer_tokens: maximum length of an answer; the default is that of fine-tuning, else 30.
+        min_score: leave out answers whose score is lower; if none is left, the text is "", with the score of the best
+        one.
         """
+        check_min_score(min_score)
         is_single = isinstance(questions, str) and isinstance(passages, str)
         num_candidates = max(whole_number("top", top, 1), NUM_CANDIDATES)
         candidates = self.answer_candidates(
@@ -470,6 +509,8 @@ class Predictor:
         )
         threshold = self.description.metadata.get("no_answer_threshold")
         answers = [one.answers(top, threshold) for one in candidates]
+        if min_score is not None:
+            answers = [probable_answers(best, min_score) for best in answers]
         return answers[0] if is_single else answers
 
     def answer_candidates(

@@ -101,7 +101,7 @@ def extract(settings: Extract) -> "Extracted":
     check_folders(settings.folders)
     options = [field.name for field in fields(settings)]
     paths = tuple((name, path) for name in options if name in TASKS and (path := getattr(settings, name)))
-    models = extraction.Models(paths, settings.question, settings.device, settings.dtype)
+    models = extraction.Models(paths, settings.question, settings.device, settings.dtype, settings.min_score)
     return extraction.extract(
         models, settings.folders, settings.glob, settings.out, resume=settings.resume, workers=settings.workers
     )

@@ -128,25 +128,30 @@ def batches(files: Sequence[FoundFile]) -> Iterator[list[FoundFile]]:
 
 @dataclass(frozen=True)
 class Extractor:
-    """A model, and the question that it is asked, if it answers questions."""
+    """A model, the question that it is asked, if it answers questions, and the least score of a fact."""
 
     model: "Predictor"
     question: str = ""
+    min_score: float | None = None
 
     def facts(self, parts: Sequence[DocumentPart]) -> list[list[Fact]]:
         """The facts of each part, without their places."""
         texts = [part.text for part in parts]
-        return TASKS[self.model.task].load().facts(self.model, texts, self.question)
+        # Without a least score as ever: a task of other authors need not know it.
+        more = {} if self.min_score is None else {"min_score": self.min_score}
+        return TASKS[self.model.task].load().facts(self.model, texts, self.question, **more)
 
 
 @dataclass(frozen=True)
 class Models:
-    """Models by their tasks, the question that one of them is asked, and where and in which format they compute."""
+    """Models by their tasks, the question that one of them is asked, where and in which format they compute, and the
+    least score of a fact."""
 
     paths: tuple[tuple[str, Path], ...]
     question: str | None
     device: str
     dtype: str
+    min_score: float | None = None
 
     def open(self) -> Iterator[Extractor]:
         from bothways.inference.load import load
@@ -156,11 +161,11 @@ class Models:
             if model.task != name:
                 remedy = f"train one with `bothways finetune {name}`"
                 raise InputError(f"{name} ({path}) is a model to {model.task}; {remedy}")
-            yield Extractor(model, self.question or "")
+            yield Extractor(model, self.question or "", self.min_score)
 
     def fingerprint(self) -> str:
         """A hash of everything besides the file that its facts depend on."""
-        digest = blake2b(repr((self.question, self.dtype)).encode(), digest_size=16)
+        digest = blake2b(repr((self.question, self.dtype, self.min_score)).encode(), digest_size=16)
         for name, path in self.paths:
             digest.update(f"|{name}".encode())
             for file in sorted(hub.locate(path).rglob("*")):

@@ -26,7 +26,10 @@ def route_handler(route: Route) -> Callable[[Exchange], Awaitable[Any]]:
     async def handle(exchange: Exchange) -> Any:
         body = exchange.body
         items, is_single = bodies.READERS[route.reads](body)
-        options = {name: bodies.read_integer(body, name, *bounds) for name, bounds in route.options.items()}
+        options: dict[str, Any] = {
+            name: bodies.read_integer(body, name, *bounds) for name, bounds in route.options.items()
+        }
+        options |= {name: share for name in route.shares if (share := bodies.read_share(body, name)) is not None}
         flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
         if route.reads == "sequences":
             _check_pairs(exchange, has_pairs=items[0][1] is not None)

@@ -51,7 +51,14 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
     """How many labels (column scores) or answers (column answers) to return, best first. all: in .csv and .tsv, a
     column for each label. [all labels, of more than five in .csv and .tsv five; one answer]"""
     coverage: float | None = option("output", default=None, least=0.01, most=0.999, first=True)
-    """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9."""
+    """Also return, as column labels, the set that holds the right label of this fraction of texts, such as 0.9. It may
+    be empty."""
+    min_score: float | None = option("output", default=None, least=0, most=1, first=True)
+    """Least score: the label (or answer) of a text below it is empty, an entity below it is left out. With several
+    labels a text: those from it on. [none; several labels: the thresholds of fine-tuning]"""
+    in_scope: float | None = option("output", default=None, least=0.01, most=0.999, first=True)
+    """Say in a column whether a text is like the training texts, and leave the label of others empty. The share of
+    texts like them that is kept, such as 0.95."""
     label_next: int | None = option("output", default=None, least=1)
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
     out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
@@ -85,7 +92,8 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
             raise InputError(
                 f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with {flag('out')}"
             )
-        for name in ("text", "keep_columns", "top", "coverage", "resume", "workers", "dry_run"):
+        thresholds = ("coverage", "min_score", "in_scope")
+        for name in ("text", "keep_columns", "top", *thresholds, "resume", "workers", "dry_run"):
             if getattr(self, name) not in (None, False):
                 reason = "it keeps all columns" if name == "keep_columns" else "it chooses rows of a file"
                 raise InputError(
@@ -152,6 +160,11 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     different ones, some with a fraction."""
     positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the model's last label; with --predictions the last alphabetically]"""
+    min_score: float | None = option("evaluation", default=None, least=0, most=1)
+    """Refuse texts whose best label has a lower score: the scores are those of the answered texts, with the share of
+    them. With several labels a text: the labels from this score on."""
+    in_scope: float | None = option("evaluation", default=None, least=0.01, most=0.999)
+    """Refuse texts that are not like the training texts. The share of texts like them that is kept, such as 0.95."""
     documents: base.DocumentBreak = option("data", default="blank")
     """For masked words: what separates documents in .txt files: a blank line, the end of a line or of the file."""
     on_error: base.OnError = option("data", default="stop")
@@ -172,6 +185,12 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     def __post_init__(self) -> None:
         if self.predictions and self.file:
             raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
+        for name in ("min_score", "in_scope"):
+            if self.predictions and getattr(self, name) is not None:
+                raise InputError(
+                    f"{name} ({getattr(self, name)}) is for a model; leave it out: rows without a prediction are "
+                    "counted as refused"
+                )
         if self.predictions is None:
             super().__post_init__()
             base.refuse_repeated("file", self.file)

@@ -60,6 +60,8 @@ class Extract(Checked, Compute, Printed):
     """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
     question: str | None = option("model", default=None)
     """Question for --answer."""
+    min_score: float | None = option("output", default=None, least=0, most=1, first=True)
+    """Leave out facts of a lower score."""
     glob: Several[str] = option("data", default=(), aliases=("-g",), metavar="GLOB", repeated=True, first=True)
     """Only files whose path in the folder matches, such as *.md or 'notes/**'; with ! in front: none that matches. May
     be given several times."""

@@ -36,6 +36,7 @@ from bothways.tasks.task import (
     MOST_RESULTS,
     NUMBER,
     OBJECT,
+    SHARE,
     TEXT,
     TRUNCATE,
     Evaluator,
@@ -471,11 +472,16 @@ def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[i
 
 
 def answer_items(
-    model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, top: int | None = None
+    model: Predictor,
+    items: Sequence[Item],
+    reading: Mapping[str, Any],
+    *,
+    top: int | None = None,
+    min_score: float | None = None,
 ) -> Sequence[Any]:
-    """The `top` best answers to each question as JSON, the best first."""
+    """The `top` best answers to each question as JSON, the best first; "" if none has the least score."""
     questions, passages = split_pairs(items)
-    answers = model.answer(questions, passages or [], top=top or 1, **reading)
+    answers = model.answer(questions, passages or [], top=top or 1, min_score=min_score, **reading)
     return [[answer.to_json() for answer in best] for best in answers]
 
 
@@ -485,18 +491,19 @@ class AnswerTask(Task):
     name = "answer"
     gold = "answers"
     inputs = "questions"
-    options = frozenset({"top"})
+    options = frozenset({"top", "min_score"})
     route = "/answer"
     routes = (
         Route(
             "/answer",
             "The answer to a question in its context",
             {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
-            | {"top": NUMBER, "truncate": TRUNCATE},
+            | {"top": NUMBER, "min_score": SHARE, "truncate": TRUNCATE},
             OBJECT,
             "questions",
             answer_items,
             {"top": (None, 1, MOST_RESULTS)},
+            ("min_score",),
             shape=lambda model, answers, options: answers if options["top"] else answers[0],
         ),
     )
@@ -511,10 +518,17 @@ class AnswerTask(Task):
         return read_answer_rows(file, columns)
 
     def predict_rows(
-        self, model: Predictor, rows: Sequence[ModelInput], *, top: int = 1, **options: Any
+        self,
+        model: Predictor,
+        rows: Sequence[ModelInput],
+        *,
+        top: int = 1,
+        min_score: float | None = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
-        """The best answer to each question; with top > 1 also the list of the best answers."""
-        by_question = answer_items(model, [(row.text, row.pair or "") for row in rows], options, top=top)
+        """The best answer to each question, "" below `min_score`; with top > 1 also the list of the best answers."""
+        items = [(row.text, row.pair or "") for row in rows]
+        by_question = answer_items(model, items, options, top=top, min_score=min_score)
         return [
             {"id": row.id, **best[0], **({"answers": best} if top > 1 else {})}
             for row, best in zip(rows, by_question, strict=True)
@@ -524,10 +538,12 @@ class AnswerTask(Task):
         answer = {"answer": str, "start": int, "end": int, "score": float}
         return {"id": str, **answer, **({"answers": [answer]} if (top or 1) > 1 else {})}
 
-    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(
+        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+    ) -> list[list[dict[str, Any]]]:
         return [
             [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
-            for best in model.answer([question] * len(texts), texts)
+            for best in model.answer([question] * len(texts), texts, min_score=min_score)
         ]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:

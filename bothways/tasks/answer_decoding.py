@@ -85,6 +85,12 @@ class Candidates:
         return answers[:top]
 
 
+def probable_answers(answers: Sequence[Answer], min_score: float) -> list[Answer]:
+    """The answers whose score is high enough; if there are none, "" with the score of the best one."""
+    probable = [answer for answer in answers if answer.score >= min_score]
+    return probable or [Answer("", 0, 0, answers[0].score)]
+
+
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ Letters: N texts, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
 
 CALIBRATION = "calibration"  # key in bothways.json
+EVEN = 0.5  # above which a label is more probable than not
 SHOWN = 5  # labels in repr(Prediction)
 
 
@@ -29,15 +30,18 @@ SHOWN = 5  # labels in repr(Prediction)
 class Prediction:
     """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
-    labels: the label; for multi-label models, every label with probability > 0.5, possibly none; with `coverage`, the
-    prediction set. is_set: whether labels are of these two kinds.
+    label: None where the text is refused: its best probability is below the `min_score` that was asked for, or it is
+    not like the training texts. labels: the label; for multi-label models, every label above the threshold, possibly
+    none; with `coverage`, the prediction set, which may be empty. is_set: whether labels are of these two kinds.
+    is_like_training: whether the text is one of the `in_scope` share that was asked for; None: not asked for.
     """
 
-    label: str
+    label: str | None
     score: float
     scores: dict[str, float]
     labels: tuple[str, ...] = ()
     is_set: bool = False
+    is_like_training: bool | None = None
 
     def __repr__(self) -> str:
         """With the SHOWN highest probabilities, to four digits: `scores` and `labels` have all."""
@@ -46,14 +50,16 @@ class Prediction:
         scores = ", ".join([*shown, *more_than(len(self.scores))])
         labels = ", ".join([*map(repr, self.labels[:SHOWN]), *more_than(len(self.labels))])
         comma = "," if len(self.labels) == 1 else ""
+        likeness = "" if self.is_like_training is None else f", is_like_training={self.is_like_training}"
         return (
             f"{type(self).__name__}(label={self.label!r}, score={self.score:.4g}, scores={{{scores}}}, "
-            f"labels=({labels}{comma}))"
+            f"labels=({labels}{comma}){likeness})"
         )
 
     def to_json(self) -> dict[str, Any]:
         labels = {"labels": [*self.labels]} if self.is_set else {}
-        return {"label": self.label, **labels, "score": self.score, "scores": self.scores}
+        likeness = {} if self.is_like_training is None else {"is_like_training": self.is_like_training}
+        return {"label": self.label, **labels, "score": self.score, **likeness, "scores": self.scores}
 
 
 def more_than(number: int) -> list[str]:
@@ -61,32 +67,83 @@ def more_than(number: int) -> list[str]:
     return [f"... {number - SHOWN:,} more"] if number > SHOWN else []
 
 
-def decode_classes(
-    parts: Iterable[Floats], model: Description, top: int | None, coverage: float | None
-) -> list[Prediction]:
-    """The prediction for each text from its scores, [n, C] of some texts at a time. top, coverage: as in
-    Predictor.classify."""
-    names, is_multi_label, predictions = model.labels, model.multi_label, []
-    top = None if top is None else min(whole_number("top", top, 1), len(names))
-    is_set = is_multi_label or coverage is not None
-    if coverage is not None and is_multi_label:
-        raise InputError("coverage is for models with one label a text")
-    lowest = 0.5 if coverage is None else stored_calibration(model.metadata).threshold(coverage)
-    for scores_NC in parts:
+@dataclass(frozen=True)
+class ClassDecoding:
+    """How classes are decoded.
+
+    top: number of probabilities of a prediction; None: all. coverage: of prediction sets; None: without sets.
+    min_score: probability below which a text is refused and, in a multi-label model, a label is left out; None: no text
+    is refused, and labels are left out by the model's own thresholds.
+
+    InputError if a number is out of its range.
+    """
+
+    top: int | None = None
+    coverage: float | None = None
+    min_score: float | None = None
+
+    def __post_init__(self) -> None:
+        check_min_score(self.min_score)
+
+    def predictions(
+        self, scores_NC: Floats, model: Description, is_like_training_N: Sequence[bool] | None = None
+    ) -> Iterator[Prediction]:
+        """The prediction for each text from its scores, [N, C]. is_like_training_N: None: not asked for."""
+        names, is_multi_label = model.labels, model.multi_label
+        top = None if self.top is None else min(whole_number("top", self.top, 1), len(names))
+        if self.coverage is not None and is_multi_label:
+            raise InputError("coverage is for models with one label a text")
         probabilities_NC = (sigmoid if is_multi_label else softmax)(scores_NC)
-        for scores, is_in_set_C, best in zip(
+        is_in_set_NC = self._sets(probabilities_NC, model)
+        likeness_N = [None] * len(scores_NC) if is_like_training_N is None else is_like_training_N
+        for scores, is_in_set_C, best, is_like_training in zip(
             probabilities_by_label(probabilities_NC, names, top),
-            probabilities_NC >= lowest if coverage is not None else probabilities_NC > lowest,
+            is_in_set_NC,
             probabilities_NC.argmax(-1).tolist(),
+            likeness_N,
             strict=True,
         ):
-            label = max(scores, key=scores.__getitem__)
+            label: str | None = max(scores, key=scores.__getitem__)
+            score = scores[str(label)]
+            is_refused = is_like_training is False or (self.min_score is not None and score < self.min_score)
+            if is_refused:
+                label = None
             labels = tuple(names[index] for index in is_in_set_C.nonzero()[0].tolist())
-            if not is_multi_label:
-                others = labels if coverage is not None else ()
-                labels = (label, *(name for name in others if name != names[best]))
-            predictions.append(Prediction(label, scores[label], scores, labels, is_set))
-    return predictions
+            if self.coverage is not None:
+                # The most probable one first. The set is what it is: refusing texts would break its guarantee.
+                labels = tuple(sorted(labels, key=lambda name: name != names[best]))
+            elif is_refused:
+                labels = ()
+            elif not is_multi_label:
+                labels = (str(label),)
+            is_set = is_multi_label or self.coverage is not None
+            yield Prediction(label, score, scores, labels, is_set, is_like_training)
+
+    def _sets(self, probabilities_NC: Floats, model: Description) -> NDArray[np.bool_]:
+        """Whether each label is in the set of each text, [N, C]."""
+        if self.coverage is not None:
+            return probabilities_NC >= stored_calibration(model.metadata).threshold(self.coverage)
+        if self.min_score is not None:
+            return probabilities_NC >= self.min_score
+        return probabilities_NC > stored_thresholds(model)
+
+
+def check_min_score(min_score: float | None) -> None:
+    """InputError unless it is None or a probability."""
+    if min_score is None:
+        return
+    if not isinstance(min_score, int | float | np.number) or isinstance(min_score, bool) or not 0 <= min_score <= 1:
+        raise InputError(f"min_score ({min_score!r:.40}) must be a number from 0 to 1, such as 0.6")
+
+
+def stored_thresholds(model: Description) -> Floats:
+    """The probability above which a text has each label, [C]: those that were fitted on dev, else 0.5."""
+    thresholds_C = np.full(len(model.labels), EVEN, np.float32)
+    calibration = model.metadata.get(CALIBRATION) or {}
+    stored = calibration.get("thresholds")
+    if isinstance(stored, list) and len(stored) == len(model.labels):
+        thresholds_C[:] = stored
+    return thresholds_C
 
 
 def probabilities_by_label(
@@ -110,21 +167,25 @@ class Calibration:
 
     temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
     probability of the gold class, ascending; thinned out if there are many rows. is_cross: whether the rows were held
-    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015).
+    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015). thresholds: of a
+    multi-label model, the probability above which a text has each label; empty: EVEN.
     """
 
     temperature: float
     rows: int
     strangeness: Sequence[float]
     is_cross: bool = False
+    thresholds: Sequence[float] = ()
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Calibration:
         is_cross = stored.get("is_cross", False)
-        return Calibration(stored["temperature"], stored["rows"], tuple(stored["strangeness"]), is_cross)
+        strangeness, thresholds = tuple(stored["strangeness"]), tuple(stored.get("thresholds", ()))
+        return Calibration(stored["temperature"], stored["rows"], strangeness, is_cross, thresholds)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "strangeness": list(self.strangeness)}
+        stored = {**asdict(self), "strangeness": list(self.strangeness), "thresholds": list(self.thresholds)}
+        return stored if self.thresholds else {name: value for name, value in stored.items() if name != "thresholds"}
 
     def guarantee(self, coverage: float) -> str:
         """The guarantee of a coverage in one sentence."""
@@ -146,17 +207,32 @@ class Calibration:
         Of new rows like the held-out ones, at least this fraction have the right class in their set. InputError if
         there are too few rows for it.
         """
-        if not 0 < coverage < 1:
-            raise InputError(f"coverage ({coverage:g}) must be between 0 and 1, such as 0.9")
-        rank = math.ceil((self.rows + 1) * coverage - 1e-9)
-        if rank > self.rows:
-            needed = math.ceil(coverage / (1 - coverage) - 1e-9)
-            raise InputError(
-                f"coverage ({coverage:g}) needs {format_count(needed, 'held-out row')}; "
-                f"fine-tuning had {self.rows:,}; use at most {self.rows / (self.rows + 1):.2f}"
-            )
-        position = (rank - 1) * (len(self.strangeness) - 1) / max(1, self.rows - 1)
-        return 1 - self.strangeness[math.ceil(position)]
+        return 1 - held_out_quantile(self.strangeness, self.rows, coverage, "coverage")
+
+
+def held_out_quantile(strangeness: Sequence[float], rows: int, share: float, name: str) -> float:
+    """What at least this share of new rows like the held-out ones do not exceed (Vovk 2005).
+
+    strangeness: of the held-out rows, ascending, thinned out if there are many. rows: number of them. name: of the
+    option. InputError if there are too few rows.
+    """
+    if not isinstance(share, int | float | np.number) or not 0 < share < 1:
+        raise InputError(f"{name} ({share!r:.40}) must be between 0 and 1, such as 0.9")
+    rank = math.ceil((rows + 1) * share - 1e-9)
+    if rank > rows:
+        needed = math.ceil(share / (1 - share) - 1e-9)
+        most = f"use at most {math.floor(100 * rows / (rows + 1)) / 100:.2f}" if rows else "fine-tune on more rows"
+        raise InputError(
+            f"{name} ({share:g}) needs {format_count(needed, 'held-out row')}; fine-tuning had {rows:,}; {most}"
+        )
+    position = (rank - 1) * (len(strangeness) - 1) / max(1, rows - 1)
+    return strangeness[math.ceil(position)]
+
+
+def thinned(ordered_N: Floats, most: int) -> tuple[float, ...]:
+    """At most this many of sorted values, spread evenly over them, the ends among them."""
+    kept = np.linspace(0, len(ordered_N) - 1, min(len(ordered_N), most)).round().astype(np.int64)
+    return tuple(ordered_N[kept].tolist())
 
 
 def stored_calibration(metadata: Mapping[str, Any]) -> Calibration:
@@ -179,11 +255,10 @@ def fit_calibration(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bo
     targets: classes [N], or 0 and 1 of each label [N, C].
     """
     temperature = fit_temperature(scores_NC, targets, multi_label=multi_label)
-    strangeness = ()
+    strangeness: tuple[float, ...] = ()
     if not multi_label:
         ordered_N = np.sort(1 - np.take_along_axis(softmax(scores_NC / temperature), targets[:, None], 1)[:, 0])
-        kept = np.linspace(0, len(ordered_N) - 1, min(len(ordered_N), MAX_STORED)).round().astype(np.int64)
-        strangeness = tuple(round(value, 6) for value in ordered_N[kept].tolist())
+        strangeness = tuple(round(value, 6) for value in thinned(ordered_N, MAX_STORED))
     return Calibration(temperature, len(scores_NC), strangeness)
 
 

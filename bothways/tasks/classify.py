@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -24,11 +24,24 @@ from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
-from bothways.tasks.class_decoding import Calibration, fit_calibration, fit_temperature
+from bothways.tasks.class_decoding import EVEN, Calibration, Prediction, fit_calibration, fit_temperature
 from bothways.tasks.linear_baselines import fit_linear_baselines, predict_out_of_fold
+from bothways.tasks.novelty import scope_of
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
-from bothways.tasks.task import FLAG, LIST, STRINGS, TEXT, TRUNCATE, Item, Route, fact, file_given_twice, split_pairs
+from bothways.tasks.task import (
+    FLAG,
+    LIST,
+    SHARE,
+    STRINGS,
+    TEXT,
+    TRUNCATE,
+    Item,
+    Route,
+    fact,
+    file_given_twice,
+    split_pairs,
+)
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, log_notes
 from bothways.tasks.texts import HeadInput, TextTask, TextView
@@ -50,6 +63,7 @@ if TYPE_CHECKING:
     from bothways.inference.reading import ReadOptions
     from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.scope import Scope
     from bothways.model.model import Model
     from bothways.training.losses import Loss
 
@@ -114,15 +128,39 @@ def balanced_weights(targets: np.ndarray, num_classes: int, *, multi_label: bool
 
 
 @dataclass(frozen=True)
-class ClassEvaluator(TextEvaluator[str]):
-    """Classification: accuracy, F1, Matthews correlation. positive: the label that `f1` is computed for."""
+class ClassEvaluator(TextEvaluator[str | None]):
+    """Classification: accuracy, F1, Matthews correlation; of the answered texts, if some are refused (None).
+
+    positive: the label that `f1` is computed for. thresholds: options of `Predictor.classify` for which texts are
+    refused.
+    """
 
     primary = "accuracy"
     secondary = "f1_macro"
     positive: str | None = None
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str]:
-        return [prediction.label for prediction in model.classify(*split_pairs(rows))]
+    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str | None]:
+        return [prediction.label for prediction in model.classify(*split_pairs(rows), **self.thresholds)]
+
+    def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
+        """With refused texts, or thresholds that refuse none: also `answered`, the share of texts with a prediction.
+
+        InputError if all are refused.
+        """
+        answered = [row for row, label in enumerate(predictions) if label is not None]
+        if len(answered) == len(gold) and not self.thresholds:
+            return super().compare(gold, predictions, units, intervals=intervals)
+        if not answered:
+            asked = ", ".join(f"{name} {value:g}" for name, value in self.thresholds.items()) or "predictions"
+            raise InputError(f"{asked}: every one of {format_count(len(gold), 'text')} is refused; ask for less")
+        rows = [range(len(gold)) if column is None else column for column in (gold, predictions, units)]
+        scores = super().compare(*([column[row] for row in answered] for column in rows), intervals=intervals)
+        return replace(
+            scores,
+            by_name={**scores.by_name, "answered": len(answered) / len(gold)},
+            counts={**scores.counts, "texts": len(gold), "refused": len(gold) - len(answered)},
+        )
 
     def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
         return metrics.classification(gold, predictions, positive=self.positive)
@@ -133,14 +171,16 @@ class ClassEvaluator(TextEvaluator[str]):
 
 @dataclass(frozen=True)
 class LabelSetEvaluator(TextEvaluator[Collection[str]]):
-    """Multi-label classification: F1, and accuracy of whole sets. names: all labels."""
+    """Multi-label classification: F1, and accuracy of whole sets. names: all labels. thresholds: options of
+    `Predictor.classify`, on which the labels of a text depend."""
 
     primary = "f1_micro"
     secondary = "accuracy"
     names: Sequence[str]
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
 
     def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
-        return [prediction.labels for prediction in model.classify(*split_pairs(rows))]
+        return [prediction.labels for prediction in model.classify(*split_pairs(rows), **self.thresholds)]
 
     def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
         return metrics.multi_label(gold, predictions, self.names)
@@ -150,10 +190,12 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
 
 @dataclass(frozen=True)
 class ClassScoring(training_task.Scoring):
-    """Scores of classes, [N, C]."""
+    """Scores of classes, [N, C]. cuts_C: of a multi-label task, the score above which a text has each label; None: 0,
+    which is an even chance."""
 
     has_row_losses: ClassVar[bool] = True
     task: Classification
+    cuts_C: Floats | None = None
 
     def outputs(self, model: Model, split: str) -> Floats:
         """Scores of each text, [N, C]."""
@@ -171,8 +213,16 @@ class ClassScoring(training_task.Scoring):
 
     def decide(self, scores_NC: Floats) -> np.ndarray:
         """The predicted class of each text [N], or whether it has each label [N, C]."""
-        decisions: np.ndarray = scores_NC > 0 if self.task.settings.multi_label else scores_NC.argmax(-1)
+        decisions: np.ndarray = scores_NC.argmax(-1)
+        if self.task.settings.multi_label:
+            decisions = scores_NC > (0 if self.cuts_C is None else self.cuts_C)
         return decisions
+
+    def decided_by(self, calibration: Calibration | None) -> ClassScoring:
+        if calibration is None or not calibration.thresholds:
+            return self
+        thresholds_C = np.array(calibration.thresholds)
+        return replace(self, cuts_C=calibration.temperature * np.log(thresholds_C / (1 - thresholds_C)))
 
     def score(self, scores_NC: Floats, targets: np.ndarray) -> float:
         """The metric of the decisions for these scores."""
@@ -247,7 +297,19 @@ class ClassScoring(training_task.Scoring):
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        return fit_calibration(outputs, self.task.data[split].targets, multi_label=self.task.settings.multi_label)
+        multi_label, targets = self.task.settings.multi_label, self.task.data[split].targets
+        calibration = fit_calibration(outputs, targets, multi_label=multi_label)
+        if not multi_label:
+            return calibration
+        from bothways.tasks.label_thresholds import fit_thresholds
+
+        def score(gold_NC: np.ndarray, decided_NC: np.ndarray) -> float:
+            return float(self.label_metrics(gold_NC, decided_NC)[self.metric])
+
+        thresholds_C = fit_thresholds(sigmoid(outputs / calibration.temperature), targets, score)
+        if (thresholds_C == EVEN).all():
+            return calibration
+        return replace(calibration, thresholds=[round(value, 4) for value in thresholds_C.tolist()])
 
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
         if self.task.settings.multi_label or len(self.task.names) > NUM_STORED:
@@ -290,6 +352,7 @@ class ClassView(TextView):
             confusion,
             report.LabelScores(confusion.scores),
             report.ReliabilityDiagram(calibration.bins, calibration.error),
+            report.Refusals(confidences, is_correct),
             report.LabelMistakes(mistakes, len(gold)),
         ]
 
@@ -361,6 +424,9 @@ class Classification(TextTask):
             return self.scoring.score(scores_NC.numpy(), targets.numpy())
 
         fit_text_head(model, self.frozen, self.objective.loss, splits, score)
+
+    def scope(self, model: Model, *, is_trained: bool) -> Scope | None:
+        return scope_of(model, self.data, is_trained=is_trained)
 
     @cached_property
     def objective(self) -> ClassObjective:
@@ -466,14 +532,27 @@ def class_targets(table: Table, names: Sequence[str], multi_label: bool) -> np.n
 # --- with a model -----------------------------------------------------------------------------------------------------
 
 
-def class_scores(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
-    """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair)."""
+def class_scores(
+    model: Predictor,
+    items: Sequence[Item],
+    reading: ReadOptions,
+    *,
+    min_score: float | None = None,
+    in_scope: float | None = None,
+) -> Sequence[Any]:
+    """The outputs of the head for classes, before a softmax or sigmoid, float32 [C] per text (or pair); with a
+    threshold the predictions, whose labels may be None."""
+    if min_score is not None or in_scope is not None:
+        return model.classify(*split_pairs(items), min_score=min_score, in_scope=in_scope, **reading)
     parts = model.backend.text_scores("classes", *split_pairs(items), reading)
     return [*np.concatenate([*parts])]
 
 
-def scored_labels(model: Predictor, scores_C: Floats, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Labels with their scores, the best first; a regression model has one number. (Text Embeddings Inference.)"""
+def scored_labels(model: Predictor, scores_C: Floats | Prediction, options: Mapping[str, Any]) -> Any:
+    """Labels with their scores, the best first; a regression model has one number. (Text Embeddings Inference.) With a
+    threshold the prediction as `predict` writes it: that server's clients do not ask for one, nor know a null label."""
+    if isinstance(scores_C, Prediction):
+        return scores_C.to_json()
     if not model.labels:
         return [{"label": "score", "score": scores_C[0].item()}]
     if not options["raw_scores"]:
@@ -491,17 +570,20 @@ class ClassifyTask(TextModelTask):
 
     name = "classify"
     gold = "labels"
-    options = frozenset({"top", "coverage"})
+    evaluate_options = ("min_score", "in_scope")
+    evaluate_data = "texts with labels"
+    options = frozenset({"top", "coverage", "min_score", "in_scope"})
     route = "/predict"
     routes = (
         Route(
             "/predict",
             "Labels of a text (or pair) with their scores, the best first",
             {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
-            | {"raw_scores": FLAG, "truncate": TRUNCATE},
+            | {"raw_scores": FLAG, "min_score": SHARE, "in_scope": SHARE, "truncate": TRUNCATE},
             LIST,
             "sequences",
             class_scores,
+            shares=("min_score", "in_scope"),
             flags=("raw_scores",),
             shape=scored_labels,
         ),
@@ -510,7 +592,9 @@ class ClassifyTask(TextModelTask):
     def train(self, settings: Classify, pretrained: Checkpoint, fold: int | None) -> Classification:
         return Classification.build(settings, pretrained, read_tables(settings, fold))
 
-    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(
+        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+    ) -> TextEvaluator[Any]:
         """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
         of two."""
         if positive is not None and positive not in model.labels:
@@ -518,9 +602,9 @@ class ClassifyTask(TextModelTask):
                 f"positive ({positive!r}) is not a label of the model ({join_names(model.labels)}); name one"
             )
         if model.description.multi_label:
-            return LabelSetEvaluator(model.labels)
+            return LabelSetEvaluator(model.labels, thresholds or {})
         default = model.labels[-1] if len(model.labels) == 2 else None
-        return ClassEvaluator(positive or model.description.settings.get("positive") or default)
+        return ClassEvaluator(positive or model.description.settings.get("positive") or default, thresholds or {})
 
     def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
         if model.description.multi_label:
@@ -532,8 +616,8 @@ class ClassifyTask(TextModelTask):
         return read_labels(table, several=model.description.multi_label, names=model.labels)
 
     def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        """The most probable label, its score and the scores of all labels (or the `top` best); for multi-label models
-        also the labels above the threshold, and with coverage the prediction set."""
+        """The most probable label (None for a refused text), its score and the scores of all labels (or the `top`
+        best); for multi-label models also the labels above the threshold, and with coverage the prediction set."""
         return [prediction.to_json() for prediction in model.classify(*split_pairs(rows), **options)]
 
     def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
@@ -544,8 +628,11 @@ class ClassifyTask(TextModelTask):
     def scores_per_row(self, model: Predictor, top: int | None) -> int:
         return len(model.labels) if top is None else 1
 
-    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
-        return [[fact("label", one.label, "", 0, 0, one.score)] for one in model.classify(texts)]
+    def facts(
+        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+    ) -> list[list[dict[str, Any]]]:
+        found = model.classify(texts, min_score=min_score)
+        return [[fact("label", one.label, "", 0, 0, one.score)] if one.label is not None else [] for one in found]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Labels, sets of labels or numbers of a table, row by row."""
@@ -563,10 +650,15 @@ class ClassifyTask(TextModelTask):
         if len(predicted) != len(table):
             counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
             raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
-        answered = replace(table, labels=[label for _, label in predicted], where=[where for where, _ in predicted])
+        refused = {where for where, label in predicted if label is None}
+        answered = replace(
+            table, labels=[label or "" for _, label in predicted], where=[where for where, _ in predicted]
+        )
         if columns.task == "regress" or (
-            columns.task == "auto" and (column == "score" or are_numbers(table, answered))
+            columns.task == "auto" and (column == "score" or (not refused and are_numbers(table, answered)))
         ):
+            if refused:
+                raise InputError(f"{min(refused)}: {column!r} is missing; give a number for each row")
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
         has_lists = any(list_items(label) is not None for label in table.labels or [])
         several = columns.multi_label or column == "labels" or has_lists
@@ -574,19 +666,21 @@ class ClassifyTask(TextModelTask):
         table = read_labels(table, several=several)
         log_notes(gold, table)
         answered = answered.take([row_by_location[where] for where in table.where])
+        is_refused = [where in refused for where in answered.where]
         answered = spell_labels(answered, several=several, names={*(table.labels or [])})
         if several:
             gold_sets, predicted_sets = label_sets(table), label_sets(answered)
             names = sorted(frozenset().union(*gold_sets, *predicted_sets))
             return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
-        return compare_classes(predictions, table, answered, columns.positive)
+        labels = [None if refuses else name for name, refuses in zip(answered.labels or [], is_refused, strict=True)]
+        return compare_classes(predictions, table, labels, columns.positive)
 
 
 def read_predicted_labels(
     path: Path, encoding: str | None, gold: Table | None = None
-) -> tuple[str, list[tuple[RowLocation, str]]]:
-    """(name of the column, (location, label) of each row); a list of labels becomes JSON. gold: the table with the gold
-    labels, if it is of the same file."""
+) -> tuple[str, list[tuple[RowLocation, str | None]]]:
+    """(name of the column, (location, label) of each row); a list of labels becomes JSON, an empty cell or null None:
+    the row is refused. gold: the table with the gold labels, if it is of the same file."""
     if file_type(path) == ".txt":
         lines = enumerate(read_lines(path, encoding))
         return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
@@ -608,10 +702,16 @@ def read_predicted_labels(
             f"{PREDICTED[0]!r}"
         )
     for where, row in rows:
-        if row.get(column) is None:
+        if column not in row:
             raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")
-    values = [(where, row[column]) for where, row in rows]
-    return usual, [(where, json.dumps(value) if isinstance(value, list) else str(value)) for where, value in values]
+    return usual, [(where, as_predicted(row[column])) for where, row in rows]
+
+
+def as_predicted(value: Any) -> str | None:
+    """A label as text, several as JSON; None for a cell that is empty."""
+    if value is None or value == "":
+        return None
+    return json.dumps(value) if isinstance(value, list) else str(value)
 
 
 def are_numbers(gold: Table, predicted: Table) -> bool:
@@ -629,13 +729,17 @@ def are_numbers(gold: Table, predicted: Table) -> bool:
     return has_fraction and not guesses <= numbers
 
 
-def compare_classes(path: Path, gold: Table, predicted: Table, positive: str | None) -> Scores:
-    gold_labels, predicted_labels = gold.labels or [], predicted.labels or []
-    if set(gold_labels).isdisjoint(predicted_labels):
+def compare_classes(path: Path, gold: Table, predicted_labels: Sequence[str | None], positive: str | None) -> Scores:
+    """predicted_labels: None for a refused row."""
+    gold_labels = gold.labels or []
+    names = {label for label in predicted_labels if label is not None}
+    if names.isdisjoint(gold_labels) and names:
         raise InputError(
             f"{path}: no prediction is one of the gold labels ({shorten_labels(gold_labels)}), the first is "
-            f"{min(predicted_labels)!r}; use the same names"
+            f"{min(names)!r}; use the same names"
         )
+    if not names:
+        raise InputError(f"{path}: no row has a prediction; give one for each row that is not refused")
     if positive is not None and positive not in gold_labels:
         raise InputError(f"positive ({positive!r}) is not among the gold labels: {shorten_labels(gold_labels)}")
     return ClassEvaluator(positive).compare(gold_labels, predicted_labels, gold.units)

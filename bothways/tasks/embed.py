@@ -298,7 +298,14 @@ class Embedding(training_task.TrainingTask):
             model = Model(config)
         model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
         return replace(
-            self.pretrained, model=model, labels=(), pooling=self.pooling, normalized=True, metadata={}, words=None
+            self.pretrained,
+            model=model,
+            labels=(),
+            pooling=self.pooling,
+            normalized=True,
+            metadata={},
+            words=None,
+            scope=None,
         )
 
     @property

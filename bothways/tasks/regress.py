@@ -290,7 +290,9 @@ class RegressTask(TextModelTask):
     def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
         return Regression.build(settings, pretrained, read_tables(settings, fold))
 
-    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
+    def evaluator(
+        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+    ) -> TextEvaluator[Any]:
         return NumberEvaluator()
 
     def labels(self, model: Predictor, table: Table) -> Sequence[float]:

@@ -43,6 +43,7 @@ from bothways.tasks.tag_examples import (
 from bothways.tasks.task import (
     LIST,
     ONE_OR_MANY,
+    SHARE,
     TRUNCATE,
     Evaluator,
     Item,
@@ -557,9 +558,12 @@ def tag_scores(
     return Scores.with_intervals("f1", scores, bounds, counts={"sentences": len(gold)}, secondary="accuracy")
 
 
-def tag_items(model: Predictor, items: Sequence[Item], reading: Mapping[str, Any]) -> Sequence[Any]:
-    """The entities of each text as JSON."""
-    return [[entity.to_json() for entity in entities] for entities in model.tag(firsts(items), **reading)]
+def tag_items(
+    model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, min_score: float | None = None
+) -> Sequence[Any]:
+    """The entities of each text as JSON. min_score: leave out those of a lower score."""
+    found = model.tag(firsts(items), min_score=min_score, **reading)
+    return [[entity.to_json() for entity in entities] for entities in found]
 
 
 class TagTask(Task):
@@ -568,9 +572,18 @@ class TagTask(Task):
     name = "tag"
     gold = "tags"
     inputs = "single texts"
+    options = frozenset({"min_score"})
     route = "/tag"
     routes = (
-        Route("/tag", "Entities of a text", {"inputs*": ONE_OR_MANY, "truncate": TRUNCATE}, LIST, "texts", tag_items),
+        Route(
+            "/tag",
+            "Entities of a text",
+            {"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
+            LIST,
+            "texts",
+            tag_items,
+            shares=("min_score",),
+        ),
     )
 
     def train(self, settings: Tag, pretrained: Checkpoint, fold: int | None) -> Tagging:
@@ -589,16 +602,22 @@ class TagTask(Task):
         names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
         return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
 
-    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        return [{"entities": entities} for entities in tag_items(model, [(row.text, None) for row in rows], options)]
+    def predict_rows(
+        self, model: Predictor, rows: Sequence[ModelInput], *, min_score: float | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """The entities of each text; with `min_score` those whose score is not lower."""
+        found = tag_items(model, [(row.text, None) for row in rows], options, min_score=min_score)
+        return [{"entities": entities} for entities in found]
 
     def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         return {"entities": [{"label": str, "text": str, "start": int, "end": int, "score": float}]}
 
-    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
+    def facts(
+        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+    ) -> list[list[dict[str, Any]]]:
         return [
             [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
-            for entities in model.tag(texts)
+            for entities in model.tag(texts, min_score=min_score)
         ]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:

@@ -119,6 +119,13 @@ TRUNCATE: Schema = {
     "description": "Cut long texts instead of reading them in windows.",
 }
 MOST_RESULTS = 1000
+SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+OPTIONS = {  # of `predict`, by what they are for
+    "top": "labels and answers",
+    "coverage": "labels",
+    "min_score": "labels, entities and answers",
+    "in_scope": "labels",
+}
 
 
 def firsts(items: Sequence[Item]) -> list[str]:
@@ -137,7 +144,8 @@ class Route:
 
     summary, fields, answer: for its description; required fields end in *. reads: the form of `inputs`; "sequences" are
     texts or pairs. compute: a function of a module, (model, items, reading options, the options) -> a value per item.
-    options: integers of the body that `compute` takes, as (default, least, most). flags: those that only `shape` reads.
+    options: integers of the body that `compute` takes, as (default, least, most). shares: numbers from 0 to 1 of the
+    body that `compute` takes, None if they are not given. flags: those that only `shape` reads.
     shape: the JSON of an item, from the model, that value, and the options and flags of the request (None: not given).
     """
 
@@ -148,6 +156,7 @@ class Route:
     reads: Literal["texts", "pairs", "sequences", "questions"]
     compute: Callable[..., Sequence[Any]]
     options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
+    shares: Sequence[str] = ()
     flags: Sequence[str] = ()
     shape: Callable[[Predictor, Any, Mapping[str, Any]], Any] = lambda model, result, options: result
 
@@ -158,7 +167,7 @@ class Route:
 class Task(ABC):
     """A task. Attributes are for `predict` and for messages.
 
-    name: as in TASKS. inputs: the name of a row. options: of `predict`, besides those of reading: "top", "coverage".
+    name: as in TASKS. inputs: the name of a row. options: of `predict`, besides those of reading (OPTIONS).
     route: of the server, "" if it has none. routes: those that this task adds. gold: content of the gold files that
     `score_file` reads ("labels", "tags", "answers", "ranking"); "": none. evaluate_options: those that only the
     `evaluate` of this task reads, for `evaluate_data`. skips_rows: whether it can skip unreadable rows.
@@ -211,8 +220,11 @@ class Task(ABC):
         columns; those of words and tags, and the encoding, are of both files. InputError if the files do not match."""
         raise InputError(f"there are no files of predictions to {self.name}")
 
-    def facts(self, model: Predictor, texts: Sequence[str], question: str) -> list[list[dict[str, Any]]]:
-        """The rows of `extract` for each text, without its place in a file."""
+    def facts(
+        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """The rows of `extract` for each text, without its place in a file. min_score: leave out those of a lower
+        score."""
         raise InputError(f"a model to {self.name} extracts nothing")
 
 

@@ -53,6 +53,12 @@ class TextExamples:
         windows = policy.split(tokenizer.encode_many(table.texts, table.pairs), table.where)
         return TextExamples(windows, targets, table.units)
 
+    def take(self, rows: Sequence[int]) -> TextExamples:
+        """These texts only."""
+        second = self.second and self.second.take(rows)
+        units = [self.units[row] for row in rows]
+        return TextExamples([self.windows[row] for row in rows], self.targets[[*rows]], units, second)
+
     def joined(self, other: TextExamples) -> TextExamples:
         """These texts, and those of another set."""
         second = self.second.joined(other.second) if self.second and other.second else None

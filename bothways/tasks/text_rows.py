@@ -55,8 +55,10 @@ class TextEvaluator(Evaluator[TextRow, Prediction]):
 class TextModelTask(Task):
     """A task whose rows are texts or pairs with a label each."""
 
-    def evaluator(self, model: Predictor, positive: str | None) -> TextEvaluator[Any]:
-        """positive: the label that was asked for; see ClassEvaluator."""
+    def evaluator(
+        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+    ) -> TextEvaluator[Any]:
+        """positive, thresholds: the label and the thresholds that were asked for; see ClassEvaluator."""
         raise NotImplementedError
 
     def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
@@ -75,7 +77,9 @@ class TextModelTask(Task):
         for file, table in zip(files, tables, strict=True):
             log_notes(file, table)
         rows = [row for table in tables for row in self.rows(model, table)]
-        evaluator = self.evaluator(model, getattr(columns, "positive", None))
+        asked = {name: getattr(columns, name, None) for name in ("min_score", "in_scope")}
+        thresholds = {name: value for name, value in asked.items() if value is not None}
+        evaluator = self.evaluator(model, getattr(columns, "positive", None), thresholds)
         return LabelledRows(evaluator, rows, all(table.labels is not None for table in tables))
 
     def rows(self, model: Predictor, table: Table) -> list[TextRow]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.scope import Scope
     from bothways.model.model import Model
     from bothways.training.losses import Loss
     from bothways.training.transforms import Transform
@@ -227,6 +228,10 @@ class Scoring(ABC):
         """The calibration of these outputs; None for tasks without one."""
         return None
 
+    def decided_by(self, calibration: Calibration | None) -> Self:
+        """With the thresholds of a calibration, for outputs of the model before it is calibrated."""
+        return self
+
     def calibrate_folds(self, predictions: Predictions) -> Calibration | None:
         """The calibration of out-of-fold predictions; None for tasks without one."""
         return None
@@ -347,6 +352,11 @@ class TrainingTask(ABC):
     @abstractmethod
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The pre-trained encoder with a new head."""
+
+    def scope(self, model: Model, *, is_trained: bool) -> Scope | None:
+        """Where the training texts of this model lie; None for tasks that do not ask. model: for inference. is_trained:
+        whether its encoder was trained on them."""
+        return None
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:  # noqa: B027
         """Fit the head to the model's features of these splits, with the encoder as it is (LP-FT, Kumar 2022)."""

@@ -83,6 +83,28 @@ def test_labels_are_sorted_by_score(client, predictors):
     assert client.post(path, {"inputs": [["a"], ["a", "b"]]}).status == 422
 
 
+def test_a_label_is_null_only_in_an_answer_to_a_request_with_a_threshold(client, predictors):
+    path, model = "/models/classifier/predict", predictors["classifier"]
+    scores = sorted(one.score for one in model.classify(TEXTS))
+    least = (scores[0] + scores[1]) / 2
+    found = client.post(path, {"inputs": [[text] for text in TEXTS], "min_score": least}).json()
+    assert [one["label"] for one in found] == [one.label for one in model.classify(TEXTS, min_score=least)]
+    assert [one["label"] for one in found].count(None) == 1 and found[0]["scores"].keys() == {*model.labels}
+    assert client.post(path, {"inputs": TEXTS[0], "min_score": 1}).json()["label"] is None
+    assert isinstance(client.post(path, {"inputs": TEXTS[0]}).json(), list)
+    for wrong in ({"min_score": 2}, {"min_score": "0.5"}, {"in_scope": 0.9}):
+        assert client.post(path, {"inputs": TEXTS[0], **wrong}).status == 422
+
+
+def test_entities_and_answers_below_the_least_score_are_not_sent(client, predictors):
+    found = predictors["tagger"].tag(TEXTS)
+    least = max(one.score for entities in found for one in entities)
+    sent = client.post("/models/tagger/tag", {"inputs": TEXTS, "min_score": least - 1e-6}).json()
+    assert sum(map(len, sent)) < sum(map(len, found)) and sum(map(len, sent)) > 0
+    asked = {"question": "cat", "context": TEXTS[1], "min_score": 1}
+    assert client.post("/models/reader/answer", asked).json()["answer"] == ""
+
+
 def test_reranking_by_pairs_and_by_vectors(client, predictors):
     body = {"query": "cat", "texts": TEXTS, "return_text": True}
     by_vectors = client.post("/rerank", body).json()

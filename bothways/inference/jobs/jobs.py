@@ -28,7 +28,9 @@ from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration
+from bothways.tasks.novelty import promise, stored_scope
 from bothways.tasks.scores import probability_column
+from bothways.tasks.task import OPTIONS
 from bothways.text.data.datasets import HUB_PREFIX, arrow_files
 from bothways.text.data.stream import (
     LiveInput,
@@ -266,19 +268,21 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     """The function from input rows to result rows, kept columns first. InputError if the model has no head for
     predictions."""
     task = TASKS[model.task].load()
-    for name, use in (("top", "labels and answers"), ("coverage", "labels")):
+    for name, use in OPTIONS.items():
         value = getattr(settings, name)
         if value is not None and name not in task.options:
             raise InputError(f"{name} ({value}) is for {use}; the task of this model is {model.task}")
     if settings.top == "all" and not model.labels:
         raise InputError(f"top (all) is for labels; the task of this model is {model.task}; give a number")
-    options: dict[str, Any] = {"top": num_scores(settings, model), "coverage": settings.coverage}
+    options: dict[str, Any] = {name: getattr(settings, name) for name in OPTIONS} | {"top": num_scores(settings, model)}
     options = {name: value for name, value in options.items() if value is not None}
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows: Callable[..., list[writers.ResultRow]] = partial(
         task.predict_rows, model, long=settings.long, **options
     )
+    if settings.in_scope is not None:
+        logger.info(promise(stored_scope(model.description), settings.in_scope))
     writes_lines = _writes_lines(settings)
     predict_rows([])  # a missing head must not be reported as the error of a row
 
@@ -294,7 +298,11 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
 def result_columns(settings: Predict, model: Predictor) -> writers.Columns:
     """The types of the columns of predictions."""
     top = num_scores(settings, model)
-    return TASKS[model.task].load().columns(model, top, has_sets=settings.coverage is not None)
+    columns = TASKS[model.task].load().columns(model, top, has_sets=settings.coverage is not None)
+    if settings.in_scope is None:
+        return columns
+    scores = {"scores": columns["scores"]} if "scores" in columns else {}
+    return {name: kind for name, kind in columns.items() if name not in scores} | {"is_like_training": bool} | scores
 
 
 def num_scores(settings: Predict, model: Predictor) -> int | None:

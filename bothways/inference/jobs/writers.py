@@ -195,7 +195,8 @@ def arrow_type(kind: Any) -> Any:
     import pyarrow
 
     if isinstance(kind, type):
-        return {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}[kind]
+        types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+        return types[kind]
     if isinstance(kind, list):
         return pyarrow.list_(arrow_type(kind[0]))
     if isinstance(kind, dict):

@@ -17,6 +17,7 @@ from bothways.measure.report.mistakes import (
     issue_columns,
 )
 from bothways.measure.report.page import Page, column_kinds, render, write, write_predictions
+from bothways.measure.report.refusals import Refusals
 from bothways.measure.report.score_tables import (
     BaselineComparison,
     FoldTable,
@@ -30,6 +31,7 @@ from bothways.measure.report.training_curves import TrainingCurves
 
 __all__ = ["CONFIDENT_LEARNING", "AnswerMistake", "AnswerMistakes", "BaselineComparison", "Bin", "ConfusionMatrix"]
 __all__ += ["FoldTable", "Highlight", "LabelIssue", "LabelIssues", "LabelMistake", "LabelMistakes", "LabelScore"]
-__all__ += ["LabelScores", "ModelScore", "NumberMistake", "NumberMistakes", "Page", "ReliabilityDiagram", "RowRemarks"]
+__all__ += ["LabelScores", "ModelScore", "NumberMistake", "NumberMistakes", "Page", "Refusals", "RowRemarks"]
+__all__ += ["ReliabilityDiagram"]
 __all__ += ["ScatterPlot", "ScoreSummary", "Section", "SeedScores", "SeedTable", "TagMistake", "TagMistakes"]
 __all__ += ["TokenLengths", "TrainingCurves", "column_kinds", "issue_columns", "render", "write", "write_predictions"]

@@ -24,6 +24,7 @@ from bothways.model.checkpoint.formats.adapter import (
     AdapterFiles,
 )
 from bothways.model.checkpoint.formats.hugging_face import BIAS, BIAS_COPY, TABLE, TABLE_COPIES
+from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.weights import Array, shorten, write_floats
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, EncoderConfig
 from bothways.model.families import FAMILIES, FamilySpec
@@ -62,6 +63,8 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     }
     write_json(directory / ADAPTER_CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata, "adapter": described})
+    if checkpoint.scope is not None:
+        checkpoint.scope.write(directory)
 
 
 def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -192,6 +195,7 @@ def _attach_own(files: AdapterFiles, base: Checkpoint, described: Mapping[str, A
         pooling=described.get("pooling"),
         normalized=bool(described.get("normalized", True)),
         metadata=files.metadata,
+        scope=Scope.read(files.directory / SCOPE),
     )
 
 
@@ -289,7 +293,7 @@ def _attach_peft(files: AdapterFiles, base: Checkpoint) -> Checkpoint:
         module, _, attribute = name.rpartition(".")
         replacement = nn.Parameter(weight, requires_grad=model.get_parameter(name).requires_grad)
         setattr(model.get_submodule(module), attribute, replacement)
-    return replace(base, model=model.eval(), labels=labels, metadata=files.metadata, words=None)
+    return replace(base, model=model.eval(), labels=labels, metadata=files.metadata, words=None, scope=None)
 
 
 def _check_tied(

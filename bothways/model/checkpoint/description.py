@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError
 from bothways.io import get_object, read_json
+from bothways.model.checkpoint.scope import Scope
 
 if TYPE_CHECKING:
     from bothways.measure.linear.tfidf import TfidfModel
@@ -49,7 +50,7 @@ class Description:
     any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
     specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
     the model was trained. words: a linear model over TF-IDF whose scores are added to those of the head "classes"; None
-    for most models.
+    for most models. scope: of a fine-tuned classifier, where its training texts lie; None if it is unknown.
     """
 
     model_type: str = "bert"
@@ -58,7 +59,8 @@ class Description:
     pooling: str | None = None
     normalized: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    words: "TfidfModel | None" = None
+    words: "TfidfModel | None" = field(default=None, compare=False, repr=False)
+    scope: Scope | None = field(default=None, compare=False, repr=False)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ OTHER_WEIGHTS = tuple(f"{kind}.safetensors" for kind in ("int8", "packed", "prun
 ANY_WEIGHTS = (WEIGHTS, OLD_WEIGHTS, *OTHER_WEIGHTS, f"0_Transformer/{WEIGHTS}")
 FILES = (
     *(CONFIG, METADATA_FILE, WEIGHTS, f"{WEIGHTS}.index.json", "model-*-of-*.safetensors"),
-    *(*OTHER_WEIGHTS, "mean_head.safetensors", "terms.json", *TOKENIZER_FILES, "merges.txt"),
+    *(*OTHER_WEIGHTS, "mean_head.safetensors", "scope.safetensors", "terms.json", *TOKENIZER_FILES, "merges.txt"),
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", MODULES, MODEL_SETTINGS, *LIMITS),
     *("[0-9]_*/*.json", "*/config.json", "[0-9]_*/model.safetensors"),
 )

@@ -25,6 +25,7 @@ from bothways.model.checkpoint.formats.hugging_face import (
     TABLE_COPIES,
 )
 from bothways.model.checkpoint.formats.tfidf import read_words
+from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
@@ -179,6 +180,7 @@ class ModelFiles:
             normalized=normalizes(directory) if self.normalized is None else self.normalized,
             metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
             words=read_words(directory, self.outputs["classes"]) if "classes" in self.outputs else None,
+            scope=Scope.read(directory.path / SCOPE) if directory.has(SCOPE) else None,
         )
 
     def read_tokenizer(self) -> Tokenizer | None:

@@ -10,6 +10,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, MissingFile, format_count
+from bothways.log import working
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
@@ -202,13 +203,16 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
         if model.words:
             model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
     write_report(plan, run, selection, comparison, run_result)
+    with working("texts like the training texts"):
+        is_trained = not encoder.score.frozen
+        scope = plan.task.scope(plan.inference_copy(model.model), is_trained=is_trained)
     stored = finalize_all(plan.transforms, model.model)
     metadata = {**run.origin, "result": result, **facts, **stored}
     if model.words:
         metadata[WORDS] = {"strength": model.words.strength}
     if selection.calibration:
         metadata[CALIBRATION] = selection.calibration
-    saved = replace(model, metadata=metadata)
+    saved = replace(model, metadata=metadata, scope=scope)
     checkpoint.save(saved, run.directory / (MODEL if delivered is encoder else ENCODER))
     if delivered is encoder and (line := unread_warning(saved)):
         run_result = run_result | {"readers": line}

@@ -106,10 +106,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         probabilities_NC = np.array(scores, np.float64).reshape(-1, len(names))
         return probabilities_NC / probabilities_NC.sum(1, keepdims=True)
 
-    def predict(self, X: Iterable[str]) -> np.ndarray:
-        """The most probable class of each text."""
+    def predict(self, X: Iterable[str], *, min_score: float | None = None, in_scope: float | None = None) -> np.ndarray:
+        """The most probable class of each text; with one of the options an array of objects, None for refused texts.
+
+        min_score, in_scope: thresholds, as in Predictor.classify.
+        """
         probabilities_NC = self.predict_proba(X)
         best: np.ndarray = self.classes_[probabilities_NC.argmax(1)]
+        if min_score is None and in_scope is None:
+            return best
+        answered = self._loaded().classify(read_texts(X), min_score=min_score, in_scope=in_scope)
+        best = best.astype(object)
+        best[[one.label is None for one in answered]] = None
         return best
 
     def _loaded(self) -> Predictor:

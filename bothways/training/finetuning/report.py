@@ -13,6 +13,7 @@ from bothways.measure.report.markup import Unit, format_number
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
+from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore
@@ -47,7 +48,8 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         nothing = Predictions.joined([])
         content = Content([], page.SeedTable(task.metric, [], unit), nothing, nothing, "", [])
     else:
-        by_split = shown.predictions or predict_splits(task, plan.inference_copy(model), shown.by_split)
+        trained, calibration = plan.inference_copy(model), selection.calibration
+        by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
         content = seeds_content(plan, by_split, shown)
     doubtful, examined = check_labels(plan, content.unseen)
     note = "" if examined == sum(map(task.summary.num_rows, task.data)) else content.note
@@ -198,13 +200,19 @@ def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
     return Content([*fold_scores(task, folds)], table, folds.all_predictions, unseen, note, warnings)
 
 
-def predict_splits(task: TrainingTask, model: Model, splits: Iterable[str]) -> dict[str, Predictions]:
-    """splits: dev first, on which a task may tune a threshold."""
+def predict_splits(
+    task: TrainingTask, model: Model, splits: Iterable[str], calibration: Mapping[str, Any] | None
+) -> dict[str, Predictions]:
+    """splits: dev first, on which a task may tune a threshold. calibration: by which the model is calibrated already,
+    as bothways.json has it."""
     predictions = {}
     for split in splits:
-        outputs = task.scoring.outputs(model, split)
-        task.scoring.compute_metrics(split, outputs)
-        predictions[split] = task.scoring.predictions(split, outputs)
+        scoring = task.scoring
+        if split == "test" and calibration:
+            scoring = scoring.decided_by(replace(Calibration.from_json(calibration), temperature=1.0))
+        outputs = scoring.outputs(model, split)
+        scoring.compute_metrics(split, outputs)
+        predictions[split] = scoring.predictions(split, outputs)
     return predictions
 
 

@@ -138,6 +138,8 @@ def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
         outputs["test"] = scoring.outputs(trained, "test")
     metrics_by_split, resamples = dict[str, Metrics](), dict[str, Resamples]()
     for split, values in outputs.items():
+        if split == "test":  # the thresholds of labels are fitted to dev
+            scoring = scoring.decided_by(calibration)
         metrics_by_split[split], resamples[split] = metrics_with_resamples(scoring, split, values)
         metrics_by_split[split] |= calibration_errors(scoring, split, values, calibration) | {"best_step": best_step}
     predictions = None if plan.fold is None else scoring.predictions("test", outputs["test"])

@@ -84,7 +84,9 @@ def continue_from(
     if "masked_words" not in old.heads:
         init_bias_from_frequencies(model, data.frequencies)
     _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)
-    return replace(start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={}, words=None)
+    return replace(
+        start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={}, words=None, scope=None
+    )
 
 
 def module_to_train(

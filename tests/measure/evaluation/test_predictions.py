@@ -293,7 +293,7 @@ def test_answers_are_scored_as_squad_scores_them(write):
         ("p.txt", ["1"] * 5, r"p\.txt: .*'no', 'yes'.*'1'"),
         (
             "p.jsonl",
-            ['{"label": "yes"}', *['{"label": null}'] * 4],
+            ['{"label": "yes"}', *['{"score": 0.5}'] * 4],
             r"p\.jsonl: row \d+ \(line 2\): 'label' is missing",
         ),
         ("p.jsonl", ['{"score": 0.5}'] * 5, r"gold\.csv: row \d+ \(line 2\): label 'yes' is not a number"),

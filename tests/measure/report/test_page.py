@@ -93,6 +93,7 @@ SECTIONS = [
     confusion(["no", "yes", "a-label-that-is-quite-long-and-has-no-space"], [[83, 5, 0], [7, 41, 2], [0, 0, 0]]),
     p.LabelScores([p.LabelScore("no", 0.911, 0.943, 0.9267, 88), p.LabelScore(HOSTILE, 0.0, 0.0, 0.0, 0)]),
     p.ReliabilityDiagram([p.Bin(0.55, 0.5, 13), p.Bin(0.95, 0.89, 117), p.Bin(0.0, 0.0, 0)], 0.0567),
+    p.Refusals([0.3 + row / 60 for row in range(40)], [row > 9 for row in range(40)]),
     p.LabelMistakes(
         [p.LabelMistake(HOSTILE, "no", "yes", 0.71), p.LabelMistake("surest", "yes", "no", 0.993, "its pair")], 137
     ),
@@ -146,11 +147,11 @@ def test_headings_are_nested_and_tables_and_charts_are_accessible(tree):
     levels = [int(tag[1]) for tag, _ in tree.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
-    assert len(tree.all("table")) == 7
+    assert len(tree.all("table")) == 8
     assert all(attributes.get("scope") in {"row", "col"} for attributes in tree.all("th"))
     names = [tag for tag, _ in tree.tags]
     charts = [index for index, name in enumerate(names) if name == "svg"]
-    assert len(charts) == 3 + 1 + 1 + 1
+    assert len(charts) == 3 + 1 + 1 + 1 + 1
     assert all(names[index + 1 : index + 3] == ["title", "desc"] for index in charts)
     assert all(tree.tags[index][1]["role"] == "img" for index in charts)
 
@@ -300,6 +301,20 @@ def test_dots_are_at_their_values():
         positions = [(float(dot["cx"]), float(dot["cy"])) for dot in tree.all("circle")]
         assert read_values(tree, positions) == [pytest.approx(pair, abs=0.003) for pair in pairs]
     assert "0%" not in tree.texts  # an empty bin is not drawn
+
+
+def test_refusals_are_drawn_at_the_share_and_the_accuracy_of_the_texts_that_keep_their_label():
+    confidences, is_correct = [0.99] * 10 + [0.75] * 20 + [0.45] * 10, [True] * 10 + [True] * 12 + [False] * 18
+    section = p.Refusals(confidences, is_correct)
+    assert section.by_score == {
+        **dict.fromkeys((0.3, 0.4), (1.0, 22 / 40)),
+        **dict.fromkeys((0.5, 0.6, 0.7), (0.75, 22 / 30)),
+        **dict.fromkeys((0.8, 0.9, 0.95, 0.99), (0.25, 1.0)),
+    }
+    tree = Tree(section.body())
+    positions = [(float(dot["cx"]), float(dot["cy"])) for dot in tree.all("circle")]
+    assert read_values(tree, positions) == [pytest.approx(pair, abs=0.005) for pair in section.by_score.values()]
+    assert not Tree(p.Refusals(confidences[:19], is_correct[:19]).body()).all("circle")
 
 
 def read_values(tree, positions):

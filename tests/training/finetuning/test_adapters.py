@@ -138,8 +138,12 @@ def run(request, start, table, finetuned):
 def test_a_run_saves_only_the_adapter_and_the_head(run, start, tokenizer):
     assert run.result.mean > 0.8
     files = {file.name for file in run.result.model_directory.iterdir()}
-    assert files - {"adapter.safetensors", "adapter_model.safetensors"} == {"adapter_config.json", "bothways.json"}
-    size = sum(file.stat().st_size for file in run.result.model_directory.glob("*.safetensors"))
+    assert files - {"adapter.safetensors", "adapter_model.safetensors"} == {
+        "adapter_config.json",
+        "bothways.json",
+        "scope.safetensors",
+    }
+    size = sum(file.stat().st_size for file in run.result.model_directory.glob("adapter*.safetensors"))
     assert size < (start / "model.safetensors").stat().st_size / 2
     config = json.loads((run.result.model_directory / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(start)

@@ -629,7 +629,7 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = classify.Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model_directory, dtype="float32")
-    confusion, labels, _, mistakes = task.view.sections(
+    confusion, labels, _, refusals, mistakes = task.view.sections(
         task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
     )
     gold, predicted = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
@@ -640,10 +640,16 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     assert sum(confusion.counts.values()) == 61
     wrong = [(text, a, b) for text, a, b in zip(task.tables["test"].texts, gold, predicted, strict=True) if a != b]
     assert [(case.text, case.gold, case.predicted) for case in mistakes.cases] == wrong
-    scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
+    measured = {"model": result.model_directory, "file": (settings.test,), "dtype": "float32"}
+    scores = evaluate.run(Evaluate(**measured))
     assert sum(one.f1 for one in labels.scores) / 3 == pytest.approx(scores["f1_macro"])
+    answered = evaluate.run(Evaluate(**measured, min_score=0.9))
+    assert refusals.by_score[0.9] == pytest.approx((answered["answered"], answered["accuracy"]))
     assert [one.support for one in labels.scores] == [gold.count(label) for label in confusion.labels]
-    for run, headings in ((result, ("Confusion matrix", "Worst mistakes", "reliab")), (several, ("Labels",))):
+    for run, headings in (
+        (result, ("Confusion matrix", "Worst mistakes", "reliab", "None of these")),
+        (several, ("Labels",)),
+    ):
         page = (run.directory / "report.html").read_text(encoding="utf-8")
         assert [heading for heading in headings if heading.lower() not in page.lower()] == []
 

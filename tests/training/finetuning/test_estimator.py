@@ -73,6 +73,16 @@ def test_texts_may_be_any_column(fitted, container):
         assert [*fitted.predict(container(TEXTS))] == [*fitted.predict(TEXTS)]
 
 
+def test_refused_texts_are_none_only_where_a_threshold_is_given(fitted):
+    shares = fitted.predict_proba(TEXTS).max(1)
+    least = (shares.min() + shares.max()) / 2
+    found = fitted.predict(TEXTS, min_score=least)
+    assert [label is None for label in found] == (shares < least).tolist()
+    assert [label for label in found if label is not None] == fitted.predict(TEXTS)[shares >= least].tolist()
+    assert fitted.predict(TEXTS).dtype.kind == "U" and None not in fitted.predict(TEXTS, min_score=0)
+    assert {*fitted.predict(["b " * 40, *TEXTS], in_scope=0.8)} <= {None, "canine", "feline"}
+
+
 def test_labels_may_be_numbers(classifier):
     numbers = [7 if label == "feline" else -1 for label in LABELS]
     made = clone(classifier).fit(TEXTS, np.array(numbers))

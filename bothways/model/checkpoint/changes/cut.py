@@ -88,7 +88,7 @@ def cut(
                 kept = _cut_neurons(kept, ".".join(module), kind, neurons[layer], gated=gated)
         state[name] = kept
     model.load_state_dict(state)  # an error if a parameter is missing or has another shape
-    return replace(source, model=model)
+    return replace(source, model=model, scope=None)
 
 
 def cut_config(config: EncoderConfig, layers: int, heads: int, width: int) -> EncoderConfig:

@@ -61,7 +61,7 @@ def with_head(
             initialize_near_identity(model.pooler)
     model.load_state_dict(state, strict=False)
     logger.info("; ".join(lines))
-    return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={}, words=None)
+    return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={}, words=None, scope=None)
 
 
 def copy_pooler(checkpoint: Checkpoint, model: Model) -> bool:
@@ -82,7 +82,7 @@ def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, 
     config = with_dropout(source.model.config, dropout)
     model = new_model(config, heads, seed, pooler=not heads and source.model.pooler is not None)
     copy_weights(source.model, model, range(config.num_hidden_layers), torch.arange(config.vocab_size))
-    return replace(source, model=model, labels=(), multi_label=False, metadata={}, words=None)
+    return replace(source, model=model, labels=(), multi_label=False, metadata={}, words=None, scope=None)
 
 
 def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
@@ -90,7 +90,9 @@ def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
     with no_init():
         model = Model(pooling_config(checkpoint.model.config, checkpoint.model_type, None))
     model.encoder = checkpoint.model.encoder
-    return replace(checkpoint, model=model, labels=(), multi_label=False, pooling=None, metadata={}, words=None)
+    return replace(
+        checkpoint, model=model, labels=(), multi_label=False, pooling=None, metadata={}, words=None, scope=None
+    )
 
 
 def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:

@@ -52,7 +52,7 @@ def with_width(source: Checkpoint, hidden_size: int, intermediate_size: int, *, 
     with same_random_numbers():
         model = Model(old.replace(**sizes)).eval()
     project(source.model.eval(), model, range(old.num_hidden_layers), torch.arange(old.vocab_size), batches)
-    return replace(source, model=model, labels=(), multi_label=False, metadata={}, words=None)
+    return replace(source, model=model, labels=(), multi_label=False, metadata={}, words=None, scope=None)
 
 
 @torch.inference_mode()

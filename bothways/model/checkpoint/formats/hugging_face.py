@@ -54,6 +54,8 @@ def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUG
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
     if checkpoint.words:
         write_terms(checkpoint.words, directory)
+    if checkpoint.scope is not None:
+        checkpoint.scope.write(directory)
     if tokenizer:
         tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
     if checkpoint.pooling and weights.stores_pooling:

@@ -95,7 +95,7 @@ def build_student(
         origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
     logger.info(f"the student starts from {origin}")
     return replace(
-        teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}, words=None
+        teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}, words=None, scope=None
     ), basis_HS
 
 
