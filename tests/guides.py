@@ -6,7 +6,7 @@ from pathlib import Path
 GUIDES = Path(__file__).parent.parent / "docs" / "guide"
 # Numbers that the guides write in words.
 FRACTIONS = {1 / 5: "a fifth", 1 / 3: "a third", 0.1: "a tenth", 2 / 3: "two thirds", 0.5: "half"}
-WORDS = {3: "three", 4: "four", 8: "eight", 10: "ten"}
+WORDS = {3: "three", 4: "four", 5: "five", 8: "eight", 10: "ten"}
 
 
 def guide(page):

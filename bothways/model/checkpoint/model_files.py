@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bothways.errors import InputError, format_count
 from bothways.log import escape_line
-from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, Description
+from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, WORDS, Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.format import Format, Naming, ReadPlan, StoredModel
@@ -24,7 +24,6 @@ from bothways.model.checkpoint.formats.hugging_face import (
     TABLE,
     TABLE_COPIES,
 )
-from bothways.model.checkpoint.formats.tfidf import read_words
 from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
@@ -32,6 +31,9 @@ from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderC
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.text.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bothways.measure.linear.tfidf import TfidfModel
 
 MAX_LABELS = 1_000_000
 
@@ -179,9 +181,17 @@ class ModelFiles:
             pooling=read_pooling(directory),
             normalized=normalizes(directory) if self.normalized is None else self.normalized,
             metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
-            words=read_words(directory, self.outputs["classes"]) if "classes" in self.outputs else None,
+            words=self.read_words(),
             scope=Scope.read(directory.path / SCOPE) if directory.has(SCOPE) else None,
         )
+
+    def read_words(self) -> "TfidfModel | None":
+        """The TF-IDF model that is a part of the model; None for most models."""
+        if WORDS not in self.directory.metadata or "classes" not in self.outputs:
+            return None
+        from bothways.model.checkpoint.formats.tfidf import read_words
+
+        return read_words(self.directory, self.outputs["classes"])
 
     def read_tokenizer(self) -> Tokenizer | None:
         """The tokenizer; None without its files. InputError if it does not belong to the model."""

@@ -8,9 +8,9 @@ import pytest
 from bothways.measure.linear import tfidf
 from bothways.measure.metrics import intervals, label_errors
 from bothways.settings import Answer, Classify
-from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
+from bothways.tasks import classify, few_rows, linear_baselines, linear_start, text_examples, texts, training_task
 from bothways.training import loop
-from bothways.training.finetuning import plan, training
+from bothways.training.finetuning import budget, plan, training
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
 
@@ -47,9 +47,9 @@ FINETUNING = {
     "training data has more than {:,} tokens": linear_start.FEW_TOKENS,
     "With fewer than {} units the interval is widened": intervals.FEW_UNITS,
     "With fewer than {} rows a warning is printed": intervals.FEW_ROWS,
-    "a test split would have fewer than {} rows and the encoder stays frozen": plan.ENOUGH_TEST_ROWS,
-    "or fewer than {} rows, this happens without": plan.MIN_TEST_ROWS,
-    "without `--folds`: in {} folds": plan.SMALL_FOLDS,
+    "a test split would have fewer than {} rows": plan.MIN_TEST_ROWS,
+    "this happens without `--folds`, in {} folds": few_rows.FOLDS,
+    "would take more than {:.0%} of the time": budget.OTHERS_SHARE,
     "longer than `--window` ({} tokens,": Classify.window,
     "in `answer` {} with the question": Answer.window,
     "parts of at most {:,} tokens": text_examples.MAX_TOKENS,
@@ -59,8 +59,11 @@ FINETUNING = {
 }
 CLASSES = {
     "there are at most {:,} training pairs": texts.MAX_SEPARATE,
-    "With fewer than {} examples in train and dev together": text_examples.FEW_TEXTS,
-    "the classifier uses the first {} of the layers": texts.KEPT_LAYERS,
+    "one point for each doubling of the rows of a class above {}": plan.USELESS_ROWS,
+    "a difference paired by row: {} points with 770 rows": round(100 * plan.smallest_difference(770), 1),
+    "the mean of the first {} of the layers comes first": texts.KEPT_LAYERS,
+    "({} folds, with near duplicates and groups together)": few_rows.FOLDS,
+    "if there is time for it in {} folds": plan.TRAINED_FOLDS,
 }
 
 

@@ -8,7 +8,6 @@ from bothways.io import write_json
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, problem_type
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel
-from bothways.model.checkpoint.formats.tfidf import write_terms
 from bothways.model.checkpoint.sentence_transformers import write_modules
 from bothways.model.checkpoint.weights import WEIGHTS, read_weights, write_floats
 from bothways.model.families import FAMILIES, FamilySpec
@@ -53,6 +52,8 @@ def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUG
     write_json(directory / CONFIG, config)
     write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
     if checkpoint.words:
+        from bothways.model.checkpoint.formats.tfidf import write_terms
+
         write_terms(checkpoint.words, directory)
     if checkpoint.scope is not None:
         checkpoint.scope.write(directory)

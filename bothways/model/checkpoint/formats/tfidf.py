@@ -87,11 +87,10 @@ def read_tfidf(directory: Directory) -> tuple[TfidfModel, Description]:
     return model, described
 
 
-def read_words(directory: Directory, num_outputs: int) -> TfidfModel | None:
-    """The TF-IDF model that is a part of an encoder's model; None if it has none. InputError if it has another number
-    of outputs than the encoder's head."""
-    if (facts := directory.metadata.get(WORDS)) is None:
-        return None
+def read_words(directory: Directory, num_outputs: int) -> TfidfModel:
+    """The TF-IDF model that is a part of an encoder's model. InputError if it has another number of outputs than the
+    encoder's head."""
+    facts = directory.metadata[WORDS]
     return read_terms(directory, num_outputs, float(facts.get("strength", 0.0)))
 
 
