@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     WINDOWS = 9
     TEXTS = 10  # texts cut from passages, for distillation
     LABELS = 11  # texts to be labelled next
+    NEGATIVES = 12  # passages of a query that a step reads
 
 
 def make_keys(seed: int, purpose: Purpose, *indices: Index) -> np.ndarray:

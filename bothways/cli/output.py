@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 FINETUNED = (
     *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
     *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
+    "not_delivered",
 )
-OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
+OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers", "not_delivered")}
 OPTIONAL["encoder"] = "delivered"
 
 
@@ -112,6 +113,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     if not is_main_process():
         return
     from bothways.training.finetuning.compare import format_table
+    from bothways.training.finetuning.refusal import TRAINED
 
     if settings.json:
         n = len(result.scores)
@@ -120,8 +122,12 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         absent = {name for name, needed in OPTIONAL.items() if facts[needed] in ("", None, {})}
         print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
+    saved = f"model in {result.model_directory}"
+    if result.not_delivered:
+        print_lines(result.not_delivered)
+        saved = f"trained model, not delivered, in {result.directory / TRAINED}"
     if not result.scores:
-        print_lines(f"model in {result.model_directory}", result.verdict)
+        print_lines(saved, result.verdict)
         return
     name = "cross-validated" if result.split == "folds" else result.split
     name = "out-of-fold" if result.measured else name
@@ -135,7 +141,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model_directory}{delivered}",
+        f"{saved}{delivered}",
         *filter(None, (result.readers, result.verdict)),
     )
 

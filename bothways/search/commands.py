@@ -15,7 +15,7 @@ from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
 from bothways.search.indexing import Indexed, index
-from bothways.search.ranking import RERANKED, pair_relevance
+from bothways.search.ranking import RERANKED, rerank_order
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
@@ -73,7 +73,7 @@ def run_index(settings: Index) -> Indexed:
 
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
-    store = Store(settings.path if is_store(settings.path) else updated_index(settings))
+    store = open_store(settings)
     number = max(settings.top, RERANKED) if settings.rerank else settings.top
     hits = store.search(
         settings.query,
@@ -92,6 +92,11 @@ def run_search(settings: Search) -> SearchResult:
     if settings.answer:
         answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
     return SearchResult(store, hits, around, answers)
+
+
+def open_store(settings: Search) -> Store:
+    """The index of the settings, or that of a folder, which is brought up to date before."""
+    return Store(settings.path if is_store(settings.path) else updated_index(settings))
 
 
 def extract(settings: Extract) -> "Extracted":
@@ -177,10 +182,12 @@ def unread_summary(unread: Mapping[str, int]) -> str:
 
 
 def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
-    """Passages in the order of a model's scores of (query, passage)."""
-    scores = pair_relevance(model, query, [hit.text for hit in hits])
-    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
-    return sorted(scored, key=lambda hit: -hit.score)
+    """Passages in the order that a model of (query, passage) gives them, each with the score of the model; those that
+    it does not read keep theirs, and follow."""
+    order, scores = rerank_order(model, query, [hit.text for hit in hits])
+    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=False)]
+    scored += hits[len(scores) :]
+    return [scored[place] for place in order]
 
 
 def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:

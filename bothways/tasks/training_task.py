@@ -280,6 +280,8 @@ class TrainingTask(ABC):
     if train and dev together have fewer examples, unless epochs are given. min_step_examples, min_step_tokens: minimum
     size of a step in examples of average length and in tokens, unless its size is set. min_steps: of a training, unless
     epochs are given (`num_epochs`). initial_model: the model before the first step; "" if it is not worth evaluating.
+    keeps_start: name of the baseline that needs no training, than which a model must be better on dev to be delivered;
+    "" for tasks that always deliver one.
     """
 
     name: ClassVar[str]
@@ -290,6 +292,7 @@ class TrainingTask(ABC):
     min_step_tokens: ClassVar[int] = 2048
     min_steps: ClassVar[int] = 300
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
+    keeps_start: ClassVar[str] = ""
     hint: str = ""  # a way out if there is only one training example
     settings: FineTune
     pretrained: Checkpoint

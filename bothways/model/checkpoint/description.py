@@ -10,6 +10,7 @@ from bothways.errors import InputError
 from bothways.io import get_object, read_json
 
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
+NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
 DATA = "text, a JSON object, or a list of them"  # a path, the description of a table in memory, or several tables

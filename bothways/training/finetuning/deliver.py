@@ -17,7 +17,7 @@ from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, read_metadata
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DELIVERED, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.settings.fields import AnyPath
@@ -27,6 +27,7 @@ from bothways.training import results
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.refusal import TRAINED, write_refusal
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS
 from bothways.training.finetuning.select import ModelScores, Selection
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
-OPTIONAL = "pooled baselines verdict dtype delivered encoder teacher readers measured".split()  # of a result
+OPTIONAL = (
+    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered".split()
+)  # of a result
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +61,8 @@ class FineTuneResult(results.RunResult):
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
     measured: what the score is where a table has too few rows for a test split: "out-of-fold, 16 rows, 4 folds, frozen
-    vectors". With too few for that, mean and std are nan, and the verdict is the reason.
+    vectors". With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why
+    `model_directory` has no model, since training is not better than none; the trained one is beside it, in `trained`.
     """
 
     task: str
@@ -80,6 +84,7 @@ class FineTuneResult(results.RunResult):
     teacher: dict[str, float] = field(default_factory=dict)
     readers: str = ""
     measured: str = ""
+    not_delivered: str = ""
 
     def __repr__(self) -> str:
         """The score with its interval, the verdict and the directory; the attributes have the rest."""
@@ -87,7 +92,8 @@ class FineTuneResult(results.RunResult):
         if self.interval:
             low, high = self.interval
             score += f" (95 % interval {low:.4f} to {high:.4f})"
-        verdict = f"; {self.verdict.partition(';')[0]}" if self.verdict else ""
+        judged = self.not_delivered or self.verdict
+        verdict = f"; {judged.partition(';')[0]}" if judged else ""
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
@@ -182,7 +188,12 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     if selection.calibration:
         metadata[CALIBRATION] = selection.calibration
     saved = replace(model, metadata=metadata)
-    checkpoint.save(saved, run.directory / (MODEL if delivered is encoder else ENCODER))
+    place = MODEL if delivered is encoder else ENCODER
+    if comparison.refused:
+        place = TRAINED
+        run_result = run_result | {NOT_DELIVERED: comparison.refused}
+        write_refusal(run.directory / MODEL, comparison.refused, run.directory / TRAINED)
+    checkpoint.save(saved, run.directory / place)
     if delivered is encoder and (line := unread_warning(saved)):
         run_result = run_result | {"readers": line}
     run.update_metadata(result=run_result, figures=delivered.by_split)

@@ -59,7 +59,9 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         *([issues] if is_checked else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
-    warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
+    refused = [comparison.refused] if comparison.refused else []
+    compared = comparison.warnings if comparison.baselines else []
+    warnings = [*refused, *compared, *content.warnings, *task.summary.warnings]
     if plan.unscored:
         content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions)
