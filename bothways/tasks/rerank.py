@@ -35,7 +35,7 @@ from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
 from bothways.text.data.rankings import RankedPassages, ranks_by_score, read_rankings
 from bothways.text.data.split_tables import divide_rows
-from bothways.text.data.splits import overlap_warnings, parts_for
+from bothways.text.data.splits import overlap_warnings
 from bothways.text.data.stream import ModelInput, resolve_columns
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -176,6 +176,18 @@ class ListScoring(training_task.Scoring):
     def forward(self, model: Model, batch: Batch) -> Sequence[Tensor]:
         return self.task.objective.forward(model, batch).split(_list_sizes(batch))
 
+    def outputs(self, model: Model, split: str) -> Sequence[Floats]:
+        """The scores of the passages of each query. Those of a model that was scored last are known: every passage of
+        dev and test takes longer than a step, and the last evaluation, the scores and the report need the same."""
+        from bothways.model.parameters import fingerprint_weights
+
+        if self.task.settings.quantize:
+            return super().outputs(model, split) 
+        weights = fingerprint_weights(model)
+        if self.task.scored.get(split, ("", ()))[0] != weights:
+            self.task.scored[split] = weights, super().outputs(model, split)
+        return self.task.scored[split][1]
+
     def compute_metrics(self, split: str, outputs: Sequence[Floats]) -> training_task.Metrics:
         """On dev, the weight of the model's scores is chosen."""
         if split == "dev":
@@ -279,7 +291,11 @@ class RankSummary(training_task.Summary):
 
 @dataclass(frozen=True)
 class RerankTraining(training_task.TrainingTask):
-    """Queries with their passages. choice: what dev chooses, by name: the weight of the model's score."""
+    """Queries with their passages.
+
+    choice: what dev chooses, by name: the weight of the model's score. scored: by split, the fingerprint of the model
+    that was scored last, and its scores.
+    """
 
     name: ClassVar[str] = "rerank"
     max_micro_batch_tokens: ClassVar[float] = MICRO_BATCH_TOKENS
@@ -292,6 +308,7 @@ class RerankTraining(training_task.TrainingTask):
     rows: Mapping[str, RankedPassages]
     data: Mapping[str, RankExamples]
     choice: dict[str, float] = field(default_factory=dict)
+    scored: dict[str, tuple[str, Sequence[Floats]]] = field(default_factory=dict)
 
     @staticmethod
     def build(settings: Rerank, pretrained: Checkpoint, rows: Mapping[str, RankedPassages]) -> RerankTraining:
@@ -379,14 +396,16 @@ class RerankTraining(training_task.TrainingTask):
 def read_ranking_tables(settings: Rerank, fold: int | None = None) -> dict[str, RankedPassages]:
     """The rows by split: train, dev and possibly test.
 
-    Without a dev file, a tenth of the queries becomes dev; without dev and test files, another tenth becomes test. Near
-    duplicates of a query stay together. fold: the test fold in cross-validation.
+    Without a dev file, a quarter of the queries becomes dev, which decides whether the model is delivered; without dev
+    and test files, a fifth, and a tenth becomes test. Near duplicates of a query stay together. fold: the test fold in
+    cross-validation.
     """
     tables = {name: read_rankings(source, settings, settings.on_error) for name, source in settings.sources.items()}
     if settings.dev:
         return tables
     train = tables["train"]
-    rows = divide_rows(settings, train.keys, parts_for(tables), fold, of="queries")
+    parts = {"train": 3, "dev": 1} if "test" in tables else {"train": 7, "dev": 2, "test": 1}
+    rows = divide_rows(settings, train.keys, parts, fold, of="queries")
     return {**tables, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
 
 
