@@ -1,8 +1,9 @@
-"""`bothways finetune rerank --pairs`: the search mines rows into the run directory, then the training reads them.
+"""Mining before a training (`finetune rerank --pairs`, `finetune embed --negatives-from`): the search writes rows into
+the run directory, then the training reads them. Neither knows the other."""
 
-Neither knows the other."""
-
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bothways.errors import InputError, MissingFile, flag
@@ -18,8 +19,9 @@ from bothways.search.negatives import (
     find_in_store,
     is_mined,
     write_negatives,
+    write_triplets,
 )
-from bothways.settings.finetune import Rerank
+from bothways.settings.finetune import Rerank, TrainEmbed
 from bothways.settings.search import Search
 from bothways.text.data.beir import BeirDataset, is_beir_dataset
 from bothways.text.data.rankings import read_relevant
@@ -28,6 +30,7 @@ from bothways.training.distributed import check_single_process
 from bothways.training.finetuning import finetune
 from bothways.training.finetuning.deliver import FineTuneResult
 
+PASSAGES = 20  # of a search, in which the negative of a pair is found
 TRAIN = "train"  # the split of a BEIR directory that is learned from
 
 
@@ -35,28 +38,51 @@ def run(settings: Rerank, *, callbacks: Callbacks = ()) -> FineTuneResult:
     """Fine-tune a reranker; before that, mine its rows if the settings have pairs. With --resume, a finished file of
     rows is used again."""
     if settings.pairs is not None:
-        mine(settings, settings.pairs)
+        options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
+        facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
+        mine(settings, options, facts, partial(open_pairs, settings, settings.pairs), write_negatives)
         settings = replace(settings, train=settings.mined_rows)
     return finetune.run(settings, callbacks=callbacks)
 
 
-def mine(settings: Rerank, pairs: Path) -> None:
-    """Write the rows of the pairs, unless they are written already."""
+def run_embed(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
+    """Fine-tune an embedding model; before that, mine a negative for each pair if the settings name where."""
+    if settings.negatives_from is not None:
+        facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
+        mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
+        settings = replace(settings, train=settings.mined_rows)
+    return finetune.run(settings, callbacks=callbacks)
+
+
+def mine(
+    settings: Rerank | TrainEmbed,
+    options: MiningOptions,
+    facts: Mapping[str, str],
+    opened: Callable[[], tuple[Relevant, Find]],
+    write: Callable[..., None],
+) -> None:
+    """Write the rows of the settings, unless they are written already. opened: the relevant passages, and the search
+    for others."""
     file = settings.mined_rows
     if not settings.resume and (settings.out / METADATA_FILE).exists():
         raise InputError(
             f"{settings.out}: already contains a run; choose another directory, delete it, or add "
             f"{flag('resume', True)}"
         )
-    options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
-    facts = {"pairs": str(pairs), "negatives_from": str(settings.negatives_from or pairs)}
     if settings.resume and is_mined(file, options, facts):
         return
-    check_single_process(f"finetune rerank {flag('pairs')}")
+    check_single_process(f"a search for negatives ({flag('negatives_from')})")
     with working("mining negatives"):
-        relevant, find = open_pairs(settings, pairs)
+        relevant, find = opened()
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_negatives(relevant, find, options, file, facts)
+        write(relevant, find, options, file, facts)
+
+
+def open_embed_pairs(settings: TrainEmbed) -> tuple[Relevant, Find]:
+    """The pairs of the settings, by the first text, and the search for others."""
+    relevant = read_relevant(settings.train, settings, settings.on_error)
+    assert settings.negatives_from is not None
+    return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
 
 
 def open_pairs(settings: Rerank, pairs: Path) -> tuple[Relevant, Find]:
@@ -71,14 +97,19 @@ def open_pairs(settings: Rerank, pairs: Path) -> tuple[Relevant, Find]:
     else:
         relevant = read_relevant(pairs, settings, settings.on_error)
 
-    device, dtype = settings.device, settings.dtype
     if settings.negatives_from is not None:
-        query = next(iter(relevant))
-        store = open_store(Search(query=query, path=settings.negatives_from, device=device, dtype=dtype))
-        return relevant, find_in_store(store, device=device, dtype=dtype)
+        return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
     if documents is None:
         raise InputError(
             f"pairs ({pairs}) has no passages beside the relevant ones; name the index or folder that is searched with "
             f"{flag('negatives_from')}"
         )
-    return relevant, find_in_documents(documents, [*relevant], DEFAULT, device=device, dtype=dtype)
+    find = find_in_documents(documents, [*relevant], DEFAULT, device=settings.device, dtype=settings.dtype)
+    return relevant, find
+
+
+def find_near(settings: Rerank | TrainEmbed, query: str, place: Path) -> Find:
+    """The search of an index or a folder. query: any."""
+    device, dtype = settings.device, settings.dtype
+    store = open_store(Search(query=query, path=place, device=device, dtype=dtype))
+    return find_in_store(store, device=device, dtype=dtype)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, flag, format_count
+from bothways.errors import InputError, format_count
 from bothways.io import read_json, to_json, write_atomic
 from bothways.log import ProgressBar, logger
 from bothways.search.collection import Collection
@@ -54,23 +54,50 @@ def write_negatives(
 ) -> None:
     """Search for every query, and write the passages to a file of JSON lines, whole or not at all. facts: where pairs
     and passages are from, which are written with the options beside it, for `is_mined`."""
-    rows = list[dict[str, Any]]()
-    with ProgressBar("searching", len(relevant)) as progress:
-        for number, (query, passages) in enumerate(relevant.items(), 1):
-            rows += query_rows(query, passages, find(query, options.passages), options)
-            progress.update(number, "queries")
-    if not any(row["label"] == 0 for row in rows):
-        raise InputError(
-            f"{facts['negatives_from']}: no negatives were found for "
-            f"{format_count(len(relevant), 'query', 'queries')}; search a larger collection, or lower "
-            f"{flag('first_rank')}"
-        )
+    rows = [row for rows in _searched(relevant, find, options, facts) for row in rows]
     missing = sum(row["rank"] is None for row in rows)
     counts = {label: sum(row["label"] == label for row in rows) for label in (0, None)}
     logger.info(
         f"mined {len(rows):,} passages of {len(relevant):,} queries: {counts[0]:,} negatives, {counts[None]:,} that "
         f"may be relevant and are left out; the search does not find {missing:,} of the relevant ones"
     )
+    _write(rows, file, options, facts)
+
+
+def write_triplets(
+    relevant: Relevant, find: Find, options: MiningOptions, file: Path, facts: Mapping[str, Any]
+) -> None:
+    """Search for every query, and write each of its relevant passages with a negative, as the columns text, pair and
+    negative of JSON lines. Several relevant passages have different negatives, the first ones of the search. Queries
+    without negatives are left out. facts: see `write_negatives`."""
+    rows = list[dict[str, Any]]()
+    for (query, passages), searched in zip(relevant.items(), _searched(relevant, find, options, facts), strict=True):
+        negatives = [row["passage"] for row in searched if row["label"] == 0]
+        for place, passage in enumerate(passages if negatives else ()):
+            rows.append({"text": query, "pair": passage, "negative": negatives[place % len(negatives)]})
+    left_out = sum(map(len, relevant.values())) - len(rows)
+    logger.info(f"mined a negative for {len(rows):,} pairs; {left_out:,} are left out, for which none was found")
+    _write(rows, file, options, facts)
+
+
+def _searched(
+    relevant: Relevant, find: Find, options: MiningOptions, facts: Mapping[str, Any]
+) -> list[list[dict[str, Any]]]:
+    """The rows of each query. InputError if no passage is a negative."""
+    found = []
+    with ProgressBar("searching", len(relevant)) as progress:
+        for number, (query, passages) in enumerate(relevant.items(), 1):
+            found.append([*query_rows(query, passages, find(query, options.passages), options)])
+            progress.update(number, "queries")
+    if not any(row["label"] == 0 for rows in found for row in rows):
+        raise InputError(
+            f"{facts['negatives_from']}: no negatives were found for "
+            f"{format_count(len(relevant), 'query', 'queries')}; search a larger collection, or one with other texts"
+        )
+    return found
+
+
+def _write(rows: Sequence[Mapping[str, Any]], file: Path, options: MiningOptions, facts: Mapping[str, Any]) -> None:
     write_atomic(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write_atomic(facts_file(file), to_json(_facts(options, facts), 2) + "\n")
 

@@ -212,6 +212,9 @@ class TrainEmbed(base.TextColumns, FineTune):
     """Micro-batches per step. Negatives come from the same micro-batch, so keep it at 1; memory is bounded anyway."""
     negative_column: str | None = option("data", default=None)
     """Column with hard negatives. [negative, if there is one]"""
+    negatives_from: OptionalLocation = option("data", default=None, metavar="STORE", first=True)
+    """Index (`bothways index`) or folder that is searched for a hard negative of each pair. The rows with them are
+    written to rows.jsonl in the run directory."""
     learning_rate: float | None = option("training", default=5e-5, least=0, aliases=("--lr",))
     """Peak learning rate."""
     temperature: float = option("task", default=0.05, least=0.001, most=10)
@@ -220,6 +223,20 @@ class TrainEmbed(base.TextColumns, FineTune):
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
     pooling: base.VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.negatives_from and (self.negative_column is not None or self.objective == "scores"):
+            name = "objective" if self.objective == "scores" else "negative_column"
+            raise InputError(
+                f"negatives_from ({self.negatives_from}) finds negatives of matching pairs; leave out "
+                f"{flag(name, getattr(self, name))}"
+            )
+
+    @property
+    def mined_rows(self) -> Path:
+        """The pairs with the negatives that a search finds."""
+        return Path(self.out) / "rows.jsonl"
 
 
 @base.settings

@@ -65,10 +65,10 @@ class FineTuneOptions(TypedDict, total=False):
     max_answer_tokens: int
     objective: Literal["auto", "pairs", "scores"]
     negative_column: str | None
+    negatives_from: AnyPath | None
     temperature: float
     matryoshka_dims: Iterable[int]
     pairs: AnyPath | None
-    negatives_from: AnyPath | None
     passages: int
     first_rank: int
     max_share: float | None

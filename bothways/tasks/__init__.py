@@ -106,6 +106,7 @@ TASKS: dict[str, TaskEntry] = {
         example="--model my-bert --train pairs.csv -o my-embedder",
         words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
         "contrastive retriever matryoshka",
+        run="cli.mining:run_embed",
     ),
     "rerank": TaskEntry(
         "bothways.tasks.rerank:RERANK",

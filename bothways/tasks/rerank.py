@@ -182,7 +182,7 @@ class ListScoring(training_task.Scoring):
         from bothways.model.parameters import fingerprint_weights
 
         if self.task.settings.quantize:
-            return super().outputs(model, split) 
+            return super().outputs(model, split)
         weights = fingerprint_weights(model)
         if self.task.scored.get(split, ("", ()))[0] != weights:
             self.task.scored[split] = weights, super().outputs(model, split)

@@ -12,6 +12,7 @@ from bothways.search.negatives import (
     is_mined,
     query_rows,
     write_negatives,
+    write_triplets,
 )
 
 FOUND = [FoundPassage(text, score) for text, score in (("b", 0.9), ("The cat, sat!", 0.8), ("c", 0.7), ("d", 0.2))]
@@ -79,6 +80,23 @@ def test_rows_are_written_whole_and_known_again(tmp_path):
     assert is_mined(file, options, facts)
     with pytest.raises(InputError, match="was mined with passages 4, not 3; give the same options"):
         is_mined(file, MiningOptions(3), facts)
+
+
+def test_each_relevant_passage_of_a_query_has_another_negative(tmp_path, caplog):
+    facts = {"pairs": "p", "negatives_from": "n"}
+    relevant = {"q": {"c": 1.0, "d": 1.0}, "alone": {"b": 1.0}}
+
+    def find(query, number):
+        return FOUND[:1] if query == "alone" else FOUND
+
+    caplog.set_level("INFO")
+    write_triplets(relevant, find, MiningOptions(4), tmp_path / "rows.jsonl", facts)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        {"text": "q", "pair": "c", "negative": "b"},
+        {"text": "q", "pair": "d", "negative": "The cat, sat!"},
+    ]
+    assert "mined a negative for 2 pairs; 1 are left out" in caplog.text
 
 
 def test_the_message_on_a_search_without_negatives(tmp_path):

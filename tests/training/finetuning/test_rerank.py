@@ -332,7 +332,7 @@ def test_a_finished_file_of_mined_rows_is_used_again(settings, clicks, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         bothways.train(run, callbacks=[stop])
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
-    monkeypatch.setattr("bothways.cli.mining.open_pairs", None)  # it is not called again
+    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
     finish(replace(run, resume=True))
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
     with pytest.raises(InputError, match="was mined with passages 6, not 4"):
@@ -358,6 +358,6 @@ def test_a_mining_that_was_stopped_leaves_no_rows(settings, clicks, tmp_path, mo
 
 
 def test_a_directory_with_a_run_is_refused_before_anything_is_mined(settings, clicks, run, monkeypatch):
-    monkeypatch.setattr("bothways.cli.mining.open_pairs", None)
+    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
     with pytest.raises(InputError, match="already contains a run"):
         bothways.train(mined(settings, clicks, settings.out))
