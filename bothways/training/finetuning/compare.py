@@ -74,7 +74,7 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     """Compare the selected model with the baselines, and choose what is delivered: the encoder, or TF-IDF where it is
     clearly better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported
     rows."""
-    refused = refusal(plan.task, selection.kept)
+    refused = refusal(plan.task, selection)
     if not plan.compares:
         return Comparison(refused=refused)
     task, encoder = plan.task, selection.scores

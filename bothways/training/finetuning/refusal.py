@@ -7,28 +7,39 @@ from bothways.measure import metrics
 from bothways.model.checkpoint.description import METADATA_FILE, NOT_DELIVERED
 from bothways.tasks.training_task import TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore
-from bothways.training.finetuning.seeds import SeedResult
+from bothways.training.finetuning.select import Selection
 
 TRAINED = "trained"  # directory of a run: a trained model that is not delivered
 
 
-def refusal(task: TrainingTask, kept: SeedResult) -> str:
+def refusal(task: TrainingTask, selection: Selection) -> str:
     """Why a model is not delivered, in one line; "" if it is, or if the task has no start that needs no training.
 
-    The 95 % interval of its lead over that start on dev must be above 0. kept: the training of the model.
+    The 95 % interval of its lead over that start must be above 0: on dev, or with folds on all of them, by the models
+    that were not trained on them.
     """
     if not task.keeps_start:
         return ""
-    start = next(baseline for baseline in task.baselines("dev") if baseline.name == task.keeps_start)
-    before = BaselineScore.of(start.name, task, start.predictions)
-    after = kept.metrics["dev"][task.metric]
-    low, high = before.difference(after, kept.resamples["dev"])
+    scores = selection.scores
+    of_folds = [baseline for baseline in selection.baselines if baseline.name == task.keeps_start]
+    if scores.folds and of_folds:
+        (before,) = of_folds
+        after, resamples, number = scores.score.mean, scores.resamples, scores.score.rows
+        where = "out-of-fold"
+    else:
+        start = next(baseline for baseline in task.baselines("dev") if baseline.name == task.keeps_start)
+        before = BaselineScore.of(start.name, task, start.predictions)
+        dev = selection.kept.metrics["dev"]
+        after, resamples, number = dev[task.metric], selection.kept.resamples["dev"], dev["rows"]
+        where = "on dev"
+
+    assert after is not None
+    low, high = before.difference(after, resamples)
     if low > metrics.TIE:
         return ""
-    number = kept.metrics["dev"]["rows"]
     return (
-        f"not delivered: on dev, {task.metric} is {after:.2%} with the trained model and {before.value:.2%} with "
-        f"{start.name} ({number:,} {task.objective.target}); the difference is {100 * low:+.1f} to {100 * high:+.1f} "
+        f"not delivered: {where}, {task.metric} is {after:.2%} with the trained model and {before.value:.2%} with "
+        f"{before.name} ({number:,} {task.objective.target}); the difference is {100 * low:+.1f} to {100 * high:+.1f} "
         "points (95 % interval), which is not clearly above 0"
     )
 

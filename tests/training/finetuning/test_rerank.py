@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,6 +117,7 @@ def test_predictions_of_rows_are_scores(run):
     assert scores.shape == (2 * PASSAGES,) and isinstance(run.predictor.rerank("a", "the cat"), float)
 
 
+@pytest.mark.slow
 def test_transformers_loads_the_model_with_the_same_scores(run):
     directory = run.result.model_directory
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(directory).eval()
@@ -161,11 +163,23 @@ def test_a_model_is_delivered_if_its_lead_on_dev_is_clearly_above_none(settings,
     scores = task.scoring.score_predictions(task.scoring.scored("dev", values))
     facts = {"dev": {NDCG: scores[NDCG], "rows": SIZES["dev"]}}
     kept = SeedResult(0, None, facts, {"dev": Resamples.of(scores, NDCG)}, None, None, {}, [])
-    line = refusal(task, kept)
+    selection = SimpleNamespace(kept=kept, baselines=[], scores=SimpleNamespace(folds=None))
+    line = refusal(task, selection)
     assert (line == "") == (kind == "best")
     if kind == "same":  # each query agrees with itself: the interval is that of so many queries alone
         low, high = difference_interval(0.0, np.zeros(200), SIZES["dev"])
         assert f"{100 * low:+.1f} to {100 * high:+.1f} points" in line
+
+
+@pytest.mark.parametrize("learning_rate", [5e-3, 1e-12])
+def test_with_folds_all_queries_decide(settings, table, tmp_path, learning_rate):
+    options = {"train": table(rank_rows(3, 36)), "dev": None, "test": None, "folds": 2, "out": tmp_path / "run"}
+    result = finish(replace(settings, **options, epochs=5.0, learning_rate=learning_rate)).result
+    assert (result.not_delivered == "") == (learning_rate > 1e-3) and result.rows == 36
+    if result.not_delivered:
+        assert (
+            result.not_delivered.startswith("not delivered: out-of-fold, ") and "(36 queries)" in result.not_delivered
+        )
 
 
 # --- rows and splits --------------------------------------------------------------------------------------------------
