@@ -80,6 +80,8 @@ def test_a_reranker_is_one_of_the_models_by_its_name(tmp_path):
     both = {"encoder": "there", "ranker": str(place)}
     assert with_reranker({"encoder": "there"}, Serve(store=store, rerank=place)) == (both, "ranker")
     assert with_reranker(both, Serve(store=store, rerank=place)) == (both, "ranker")
+    url = "s3://models/ranker"
+    assert with_reranker({}, Serve(store=store, rerank=url)) == ({"ranker": url}, "ranker")
     assert with_reranker({"encoder": "there"}, Serve()) == ({"encoder": "there"}, "")
 
 
