@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bothways.errors import InputError, MissingFile, flag
 from bothways.log import working
@@ -25,18 +26,20 @@ from bothways.settings.finetune import Rerank, TrainEmbed
 from bothways.settings.search import Search
 from bothways.text.data.beir import BeirDataset, is_beir_dataset
 from bothways.text.data.rankings import read_relevant
-from bothways.training.callbacks import Callbacks
-from bothways.training.distributed import check_single_process
-from bothways.training.finetuning import finetune
-from bothways.training.finetuning.deliver import FineTuneResult
+
+if TYPE_CHECKING:
+    from bothways.training.callbacks import Callbacks
+    from bothways.training.finetuning.deliver import FineTuneResult
 
 PASSAGES = 20  # of a search, in which the negative of a pair is found
 TRAIN = "train"  # the split of a BEIR directory that is learned from
 
 
-def run(settings: Rerank, *, callbacks: Callbacks = ()) -> FineTuneResult:
+def run(settings: Rerank, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
     """Fine-tune a reranker; before that, mine its rows if the settings have pairs. With --resume, a finished file of
     rows is used again."""
+    from bothways.training.finetuning import finetune  # needs torch
+
     if settings.pairs is not None:
         options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
         facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
@@ -45,8 +48,10 @@ def run(settings: Rerank, *, callbacks: Callbacks = ()) -> FineTuneResult:
     return finetune.run(settings, callbacks=callbacks)
 
 
-def run_embed(settings: TrainEmbed, *, callbacks: Callbacks = ()) -> FineTuneResult:
+def run_embed(settings: TrainEmbed, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
     """Fine-tune an embedding model; before that, mine a negative for each pair if the settings name where."""
+    from bothways.training.finetuning import finetune  # needs torch
+
     if settings.negatives_from is not None:
         facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
         mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
@@ -63,6 +68,8 @@ def mine(
 ) -> None:
     """Write the rows of the settings, unless they are written already. opened: the relevant passages, and the search
     for others."""
+    from bothways.training.distributed import check_single_process  # needs torch
+
     file = settings.mined_rows
     if not settings.resume and (settings.out / METADATA_FILE).exists():
         raise InputError(

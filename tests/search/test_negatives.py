@@ -82,7 +82,7 @@ def test_rows_are_written_whole_and_known_again(tmp_path):
         is_mined(file, MiningOptions(3), facts)
 
 
-def test_each_relevant_passage_of_a_query_has_another_negative(tmp_path, caplog):
+def test_each_relevant_passage_has_another_negative_and_the_message_counts_those_without(tmp_path, caplog):
     facts = {"pairs": "p", "negatives_from": "n"}
     relevant = {"q": {"c": 1.0, "d": 1.0}, "alone": {"b": 1.0}}
 
