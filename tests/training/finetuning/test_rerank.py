@@ -353,6 +353,21 @@ def test_a_finished_file_of_mined_rows_is_used_again(settings, clicks, tmp_path,
         bothways.train(replace(run, resume=True, passages=4))
 
 
+def test_mined_rows_stay_if_the_run_stops_before_its_first_step(settings, clicks, tmp_path, monkeypatch):
+    run = mined(settings, clicks, tmp_path / "run")
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bothways.training.finetuning.finetune.train_seeds", stop)
+        with pytest.raises(KeyboardInterrupt):
+            bothways.train(run)
+    assert {file.name for file in run.out.glob("rows*")} == {"rows.jsonl", "rows.json"}
+    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
+    assert finish(replace(run, resume=True)).result.directory == run.out
+
+
 def test_a_mining_that_was_stopped_leaves_no_rows(settings, clicks, tmp_path, monkeypatch):
     run = mined(settings, clicks, tmp_path / "run")
     done = []
