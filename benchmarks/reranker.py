@@ -8,7 +8,7 @@ same for every row of the table, which decides whether the model is delivered. T
 
 --queries: numbers of training claims; 0: all. --model: to start from. Mined rows are kept in DIR and used again.
 
-Writes reranker.json. Data: $BOTHWAYS_DATA (default: ../shared/data). One thread; about 20 minutes a model.
+Writes reranker.json. Data: $BOTHWAYS_DATA (default: ../shared/data). One thread; half an hour beside other work.
 """
 
 import argparse
