@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     TEXTS = 10  # texts cut from passages, for distillation
     LABELS = 11  # texts to be labelled next
     SCOPE = 12  # training texts that tell what texts are like them
+    NEGATIVES = 13  # passages of a query that a step reads
 
 
 def make_keys(seed: int, purpose: Purpose, *indices: Index) -> np.ndarray:

@@ -104,9 +104,7 @@ VERBS: dict[str, Verb] = {
         words="distil distillation student",
     ),
     **{
-        f"finetune {name}": Verb(
-            task.settings, "training.finetuning.finetune:run", task.help, trains=True, example=task.example
-        )
+        f"finetune {name}": Verb(task.settings, task.run, task.help, trains=True, example=task.example)
         for name, task in TASKS.items()
         if task.is_trained
     },
@@ -257,8 +255,8 @@ def train(settings: "FineTune", *, callbacks: "Callbacks" = ()) -> "FineTuneResu
 def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     """Pre-train, distill or fine-tune a model, like the commands `bothways pretrain`, `distill` and `finetune`.
 
-    settings: a Pretrain, Distill, Classify, Regress, Tag, Answer or TrainEmbed of bothways.settings. Its corpus,
-    heldout, train, dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas
+    settings: a Pretrain, Distill, Classify, Regress, Tag, Answer, TrainEmbed or Rerank of bothways.settings. Its
+    corpus, heldout, train, dev and test may be paths or in-memory tables: a list of dicts, a dict of columns, a pandas
     DataFrame, an Arrow table, a Dataset of `datasets`, or any other object that exports Arrow data. A list of strings
     is a list of paths; pass the texts of a corpus as {"text": texts}. Messages count rows from 0: "train: row 17".
 
@@ -303,7 +301,7 @@ def finetune(
     """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
 
     train: a path or an in-memory table, as `train` of the settings; or texts, with their labels (or numbers) as
-    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer or embed.
+    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer, embed or rerank.
     model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
     unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
     settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option

@@ -39,8 +39,7 @@ FINETUNED = (
     *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
     "not_delivered",
 )
-OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
-OPTIONAL["not_delivered"] = "not_delivered"
+OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers", "not_delivered")}
 OPTIONAL["encoder"] = "delivered"
 
 
@@ -113,7 +112,9 @@ def distill(settings: "Distill", result: "PretrainingResult | dict[str, Any]") -
 def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
     if not is_main_process():
         return
+    from bothways.model.checkpoint.description import CONFIG
     from bothways.training.finetuning.compare import format_table
+    from bothways.training.finetuning.gain import TRAINED
 
     if settings.json:
         n = len(result.scores)
@@ -122,11 +123,13 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         absent = {name for name, needed in OPTIONAL.items() if facts[needed] in ("", None, {})}
         print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
+    saved = f"model in {result.model_directory}"
     if result.not_delivered:
         print_lines(result.not_delivered)
-
+    if not (result.model_directory / CONFIG).exists():  # a reranker that is not delivered leaves no model
+        saved = f"trained model, not delivered, in {result.directory / TRAINED}"
     if not result.scores:
-        print_lines(f"model in {result.model_directory}", result.verdict)
+        print_lines(saved, result.verdict)
         return
     name = "cross-validated" if result.split == "folds" else result.split
     name = "out-of-fold" if result.measured else name
@@ -141,7 +144,7 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         *format_encoder(result),
         *format_teacher(result),
         *format_table(result.metric, name, result.baselines),
-        f"model in {result.model_directory}{delivered}",
+        f"{saved}{delivered}",
         *filter(None, (result.readers, result.verdict)),
     )
 

@@ -348,6 +348,15 @@ class Predictor:
         return float(numbers[0]) if is_single else numbers
 
     @overload
+    def rerank(self, queries: str, passages: str, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def rerank(self, queries: Texts, passages: Texts, **options: Unpack[ReadOptions]) -> Rows: ...
+    def rerank(self, queries: Texts, passages: Texts, **options: Unpack[ReadOptions]) -> float | Rows:
+        """The score of each passage for its query, float32 [N]: greater is more relevant, in no unit. Scores of one
+        query are compared."""
+        return self.regress(queries, passages, **options)
+
+    @overload
     def is_next(self, first: str, second: str, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
     @overload
     def is_next(self, first: Texts, second: Texts, **options: Unpack[ReadOptions]) -> Rows: ...

@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +15,7 @@ from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
 from bothways.search.indexing import Indexed, index
-from bothways.search.ranking import RERANKED, pair_relevance
+from bothways.search.reranking import search_reranked
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
@@ -73,25 +73,29 @@ def run_index(settings: Index) -> Indexed:
 
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
-    store = Store(settings.path if is_store(settings.path) else updated_index(settings))
-    number = max(settings.top, RERANKED) if settings.rerank else settings.top
-    hits = store.search(
+    store = open_store(settings)
+    hits = search_reranked(
+        store,
         settings.query,
+        load_model(settings, settings.rerank) if settings.rerank else None,
+        top=settings.top,
         vectors=partial(open_vectors, device=settings.device, dtype=settings.dtype),
-        top=number,
         how=settings.how,
         fast=settings.fast,
         globs=settings.glob,
         condition=settings.filter,
         min_score=settings.min_score,
     )
-    if settings.rerank and hits:
-        hits = rerank(settings.query, hits, load_model(settings, settings.rerank))[: settings.top]
     around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []
     answers = None
     if settings.answer:
         answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
     return SearchResult(store, hits, around, answers)
+
+
+def open_store(settings: Search) -> Store:
+    """The index of the settings, or that of a folder, which is brought up to date before."""
+    return Store(settings.path if is_store(settings.path) else updated_index(settings))
 
 
 def extract(settings: Extract) -> "Extracted":
@@ -113,11 +117,12 @@ def mcp(settings: Mcp) -> None:
 
     with Store(settings.store) as store:
         vectors = partial(open_vectors, device=settings.device, dtype=settings.dtype)
-        for answer in answer_messages(sys.stdin.buffer, store, vectors):
+        reranker = load_model(settings, settings.rerank) if settings.rerank else None
+        for answer in answer_messages(sys.stdin.buffer, store, vectors, reranker):
             print_json_line(answer)
 
 
-def load_model(settings: Search, path: Path) -> "Predictor":
+def load_model(settings: Search | Mcp, path: Path) -> "Predictor":
     from bothways.inference.load import load
 
     return load(model_name(path), dtype=settings.dtype, device=settings.device)
@@ -174,13 +179,6 @@ def summary(result: Indexed) -> str:
 def unread_summary(unread: Mapping[str, int]) -> str:
     """The end of a line on the documents without a reader."""
     return f"; not read: {', '.join(f'{count:,} {kind}' for kind, count in unread.items())}" if unread else ""
-
-
-def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
-    """Passages in the order of a model's scores of (query, passage)."""
-    scores = pair_relevance(model, query, [hit.text for hit in hits])
-    scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
-    return sorted(scored, key=lambda hit: -hit.score)
 
 
 def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:

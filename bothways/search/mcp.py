@@ -8,13 +8,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bothways import __version__
 from bothways.errors import InputError, shorten
 from bothways.io import to_json
+from bothways.search.reranking import search_reranked
 from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store, hit_json
+
+if TYPE_CHECKING:
+    from bothways.inference.predictor import Predictor
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
 BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages
@@ -62,10 +66,14 @@ class _Refused(Exception):
 
 
 def answer_messages(
-    lines: Iterable[str | bytes], store: Store, vectors: Callable[[Space, str], VectorModel] = open_vectors
+    lines: Iterable[str | bytes],
+    store: Store,
+    vectors: Callable[[Space, str], VectorModel] = open_vectors,
+    reranker: "Predictor | None" = None,
 ) -> Iterator[str]:
-    """An answer for each line that needs one. vectors: opens the models of the index."""
-    session = _Session(store, vectors)
+    """An answer for each line that needs one. vectors: opens the models of the index. reranker: orders what is found;
+    None: nothing does."""
+    session = _Session(store, vectors, reranker)
     for line in lines:
         if line.strip() and (answer := session.answer_line(line)):
             yield json.dumps(answer)
@@ -74,10 +82,12 @@ def answer_messages(
 class _Session:
     """Answers to one client. version: of the protocol, once it is agreed on."""
 
-    def __init__(self, store: Store, vectors: Callable[[Space, str], VectorModel]) -> None:
+    def __init__(
+        self, store: Store, vectors: Callable[[Space, str], VectorModel], reranker: "Predictor | None"
+    ) -> None:
         self.store = store
         self.tools: dict[Any, Callable[..., dict[str, Any]]] = {
-            "search": partial(_search, store, vectors=vectors),
+            "search": partial(_search, store, vectors=vectors, reranker=reranker),
             "read": partial(_read, store),
         }
         self.version = ""
@@ -204,9 +214,19 @@ def _search(
     min_score: float | None = None,
     *,
     vectors: Callable[..., VectorModel],
+    reranker: "Predictor | None",
 ) -> dict[str, Any]:
-    globs = [glob] if glob else []
-    hits = store.search(query, top=top, how=how, vectors=vectors, globs=globs, condition=filter, min_score=min_score)
+    hits = search_reranked(
+        store,
+        query,
+        reranker,
+        top=top,
+        how=how,
+        vectors=vectors,
+        globs=[glob] if glob else [],
+        condition=filter,
+        min_score=min_score,
+    )
     return {"relevant": not all(hit.weak for hit in hits), "hits": [hit_json(hit) for hit in hits]}
 
 

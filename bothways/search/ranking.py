@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bothways.errors import InputError
+from bothways.tasks import TASKS
+from bothways.tasks.rerank_decoding import Reranking
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 CANDIDATES = 100  # passages of each ranking that are fused
-RERANKED = 50  # passages that are ordered anew
+RERANKED = 50  # passages that are ordered anew, unless the model was measured with fewer
+PAIR_HEAD = "classes"  # of models that read a text and its pair
 
 
 def best(scores_N: np.ndarray, number: int, *, above: float = -np.inf) -> np.ndarray:
@@ -58,16 +61,27 @@ def fuse(
 
 
 def pair_relevance(model: "Predictor", query: str, texts: Sequence[str]) -> list[float]:
-    """A score for each (query, text): the number of a regression model, or the probability of a classifier's last label
-    (1, yes, relevant). InputError if the model reads no pairs."""
-    if model.task not in ("regress", "classify"):
+    """A score for each (query, text): the number of a reranker or regression model, or the probability of a
+    classifier's last label (1, yes, relevant). InputError if the model reads no pairs."""
+    if TASKS[model.task].head != PAIR_HEAD:
         raise InputError(
-            f"rerank needs a model of text pairs (finetune regress or classify); this one is for {model.task}"
+            f"rerank needs a reranker (finetune rerank) or another model of text pairs (finetune regress or classify); "
+            f"this one is for {model.task}"
         )
     if not texts:
         return []
     pairs = [query] * len(texts), list(texts)
-    if model.task == "regress":
+    if not model.labels:
         return [float(score) for score in model.regress(*pairs)]
     last = model.labels[-1]
     return [prediction.scores[last] for prediction in model.classify(*pairs)]
+
+
+def rerank_order(model: "Predictor", query: str, texts: Sequence[str]) -> tuple[list[int], list[float]]:
+    """The order of texts that a search has found, in its order, as their places; and the scores of those that a model
+    of pairs has read: all, or the first of them, if it was measured so. The others follow in the order of the search.
+    InputError if the model reads no pairs."""
+    reranking = Reranking.of(model.description.metadata)
+    read = texts[: reranking.passages]
+    scores = pair_relevance(model, query, read)
+    return [*reranking.order(scores), *range(len(read), len(texts))], scores

@@ -60,9 +60,11 @@ def build_app(
     version: str,
     write_log: Callable[[str], object] | None = None,
     store: Store | None = None,
+    reranker: ServedModel | None = None,
 ) -> ASGIApp:
-    """The application of these models; the first is the default. store: an index to search."""
-    search = DocumentSearch(store, models, limits) if store is not None else None
+    """The application of these models; the first is the default. store: an index to search. reranker: of the
+    models, the one that orders what is found."""
+    search = DocumentSearch(store, models, limits, reranker) if store is not None else None
     site = Site(models, limits, version, search)
     for served in models:
         queue = served.queue

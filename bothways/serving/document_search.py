@@ -9,6 +9,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bothways.errors import InputError
+from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
 from bothways.search.words import matching_sentence
@@ -17,6 +19,8 @@ from bothways.serving.bodies import read_choice, read_integer, read_share, read_
 from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
 from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
+from bothways.tasks.classify import class_scores, label_probabilities
+from bothways.tasks.rerank_decoding import Reranking
 
 MOST_HITS, DEFAULT_HITS = 100, 10
 LONGEST_QUERY = 2000  # characters
@@ -37,8 +41,13 @@ class DocumentSearch:
     """The route. A store of an encoder's vectors is searched with a model of the server if it has the same vectors,
     else with the static vectors that are fitted to them, else with the encoder of the index."""
 
-    def __init__(self, store: Store, models: Iterable[ServedModel], limits: Limits) -> None:
-        self.store, self.limits = store, limits
+    def __init__(
+        self, store: Store, models: Iterable[ServedModel], limits: Limits, reranker: ServedModel | None = None
+    ) -> None:
+        """reranker: orders what is found. InputError if it reads no pairs."""
+        if reranker is not None and (reranker.cannot_rank or "classes" not in reranker.model.backend.heads):
+            raise InputError(f"rerank ({reranker.name}): reads no pairs of texts; name a reranker (finetune rerank)")
+        self.store, self.limits, self.reranker = store, limits, reranker
         self.by_space = {served.fingerprint: served for served in models if served.fingerprint}
 
     def facts(self) -> dict[str, int]:
@@ -59,10 +68,15 @@ class DocumentSearch:
             record.texts, started = 1, time.monotonic()
             vectors, fast = await self._vectors(request, query, record) if how != "words" else (open_vectors, False)
 
-            def find() -> tuple[list[dict[str, Any]], int]:
-                hits = self.store.search(
+            top = top or DEFAULT_HITS
+            number = top
+            if self.reranker is not None:
+                number = max(top, num_reranked(self.reranker.model.description.metadata))
+
+            def find() -> list[Hit]:
+                return self.store.search(
                     query,
-                    top=top or DEFAULT_HITS,
+                    top=number,
                     how=how,  # type: ignore[arg-type]
                     vectors=vectors,
                     fast=fast,
@@ -70,14 +84,31 @@ class DocumentSearch:
                     condition=condition,
                     min_score=min_score,
                 )
-                return [self._shown(hit, query) for hit in hits], self.store.passages
 
-            hits, passages = await asyncio.to_thread(find)
+            def show(found: list[Hit]) -> tuple[list[dict[str, Any]], int]:
+                return [self._shown(hit, query) for hit in found[:top]], self.store.passages
+
+            found = await asyncio.to_thread(find)
+            if self.reranker is not None and found:
+                found = await self._reranked(Exchange(request, {}, self.reranker, record), query, found)
+            hits, passages = await asyncio.to_thread(show, found)
             seconds = time.monotonic() - started
             facts = {"passages": passages, "seconds": round(seconds, 4)}
             return json_response({"relevant": not all(hit["weak"] for hit in hits), "hits": hits, **facts})
 
         return await answered(handle, request)
+
+    async def _reranked(self, exchange: Exchange, query: str, hits: list[Hit]) -> list[Hit]:
+        """The passages in the order of the reranker, which computes with the other requests to it."""
+        model = exchange.served.model
+        reranking = Reranking.of(model.description.metadata)
+        read = hits[: reranking.passages]
+        outputs = await exchange.run(class_scores, [(query, hit.text) for hit in read])
+        scores = [
+            float(scores_C[0] if len(scores_C) == 1 else label_probabilities(model, scores_C)[-1])
+            for scores_C in outputs
+        ]
+        return reordered(hits, [*reranking.order(scores), *range(len(read), len(hits))], scores)
 
     async def _vectors(self, request: Request, query: str, record: Record) -> tuple[Any, bool]:
         """How the models of the store are opened, and whether the query is read by static vectors."""

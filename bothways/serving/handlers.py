@@ -194,12 +194,13 @@ def _check_pairs(exchange: Exchange, *, has_pairs: bool) -> None:
 
 
 def _relevance(exchange: Exchange, scores_C: Rows, *, is_raw: bool) -> float:
-    """The score of a pair: a regression's number, the probability of the second of two labels, or, of a published model
-    with one output, its sigmoid."""
+    """The score of a pair: a regression's number, the probability of the second of two labels, or, of a reranker and of
+    a published model with one output, its sigmoid."""
     model = exchange.served.model
     if len(scores_C) == 2:
         return float(scores_C[1] if is_raw else label_probabilities(model, scores_C)[1])
-    return float(sigmoid(scores_C)[0] if model.reads_pairs is None and not is_raw else scores_C[0])
+    has_logit = model.reads_pairs is None or model.task == "rerank"
+    return float(sigmoid(scores_C)[0] if has_logit and not is_raw else scores_C[0])
 
 
 def _tokens(exchange: Exchange, text: str, *, with_special: bool) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
     from bothways.serving.workers import Workers
 
     limits = limits_of(settings)
-    places = model_names(settings.models)
+    places, reranker = with_reranker(model_names(settings.models), settings)
     options = {"dtype": settings.dtype, "device": settings.device, "window": settings.window}
     loaded = load_models(places, **options, batch_tokens=limits.batch_tokens)
     for name, model in loaded.items():
@@ -116,6 +116,7 @@ def prepare(settings: Serve, keys: Sequence[str] = (), inherited: Sequence[socke
         version=bothways.__version__,
         write_log=print_message if settings.access_log else None,
         store=store,
+        reranker=next((one for one in models if one.name == reranker), None),
     )
     release_memory()  # of the fingerprints
     return Serving(app, models, workers)
@@ -177,6 +178,18 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
             raise InputError(f"models: two are named {name!r}; name one of them otherwise: NAME={place}")
         named[name] = place
     return named
+
+
+def with_reranker(places: Mapping[str, str], settings: Serve) -> tuple[dict[str, str], str]:
+    """The models with that of `rerank`, which may be one of them, and its name; "" for none."""
+    if settings.rerank is None:
+        return {**places}, ""
+    if settings.store is None:
+        raise InputError(f"rerank ({settings.rerank}) orders what a search has found; give {flag('store')} too")
+    ((name, place),) = model_names([str(settings.rerank)]).items()
+    if places.get(name, place) != place:
+        raise InputError(f"rerank: two models are named {name!r}; name one of them otherwise: NAME={place}")
+    return {**places, name: place}, name
 
 
 def read_keys(file: Path | None, environment: Mapping[str, str]) -> list[str]:

@@ -85,6 +85,8 @@ class Serve(Checked, Compute):
     weights of their model. [the packaged model]"""
     store: OptionalLocation = option("machine", default=None, metavar="DIR", first=True)
     """Also search this index (`bothways index`): POST /search, and a part of the page."""
+    rerank: OptionalLocation = option("machine", default=None, metavar="[NAME=]DIR", first=True)
+    """With --store: reranker (finetune rerank), or another model of text pairs, that orders what is found."""
     host: str = option("machine", default="127.0.0.1", first=True)
     """Address to listen on. Any other than a loopback address needs a key or --no-auth."""
     port: int = option("machine", default=8080, least=0, most=65535, first=True)

@@ -212,6 +212,9 @@ class TrainEmbed(base.TextColumns, FineTune):
     """Micro-batches per step. Negatives come from the same micro-batch, so keep it at 1; memory is bounded anyway."""
     negative_column: str | None = option("data", default=None)
     """Column with hard negatives. [negative, if there is one]"""
+    negatives_from: OptionalLocation = option("data", default=None, metavar="STORE", first=True)
+    """Index (`bothways index`) or folder that is searched for a hard negative of each pair. The rows with them are
+    written to rows.jsonl in the run directory."""
     learning_rate: float | None = option("training", default=5e-5, least=0, aliases=("--lr",))
     """Peak learning rate."""
     temperature: float = option("task", default=0.05, least=0.001, most=10)
@@ -220,3 +223,62 @@ class TrainEmbed(base.TextColumns, FineTune):
     """Also train the first N components to work as vectors on their own (Matryoshka), such as 64 128 256."""
     pooling: base.VectorPooling = option("model", default="auto")
     """auto: the checkpoint's own pooling, else the mean."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.negatives_from and (self.negative_column is not None or self.objective == "scores"):
+            name = "objective" if self.objective == "scores" else "negative_column"
+            raise InputError(
+                f"negatives_from ({self.negatives_from}) finds negatives of matching pairs; leave out "
+                f"{flag(name, getattr(self, name))}"
+            )
+
+    @property
+    def mined_rows(self) -> Path:
+        """The pairs with the negatives that a search finds."""
+        return Path(self.out) / "rows.jsonl"
+
+
+@base.settings
+class Rerank(base.TextColumns, FineTune):
+    """Fine-tune a reranker: a model that reads a query and a passage together, and orders what a search has found."""
+
+    train: base.OptionalData = option("data", default=None, first=True)  # type: ignore[assignment]
+    """Rows of query, passage and label (0: not relevant, more: relevant), with the rank or score of the search."""
+    pairs: OptionalLocation = option("data", default=None, first=True)
+    """Instead of --train: rows of a query and a relevant passage, such as clicks; or a BEIR directory (Thakur 2021).
+    The other passages are what a search finds; they are written to rows.jsonl in the run directory."""
+    negatives_from: OptionalLocation = option("data", default=None, metavar="STORE", first=True)
+    """With --pairs: the index (`bothways index`) or folder that is searched. [the documents of the BEIR directory]"""
+    passages: int = option("data", default=20, least=2, most=1000, first=True)
+    """With --pairs: how many of the first passages of each search are read, and reranked later."""
+    first_rank: int = option("data", default=1, least=1)
+    """With --pairs: passages in places before this one are no negatives, as some may be relevant."""
+    max_share: float | None = option("data", default=None, least=0.01)
+    """With --pairs: nor are those whose score is above this share of the relevant passage's, such as 0.95. [none]"""
+    negatives: int = option("training", default=7, least=1, most=200, first=True)
+    """Passages beside a relevant one that a step reads for each query, drawn anew in each epoch."""
+    pooling: Literal["cls", "mean"] = option("model", default="cls")
+    """Input of the head: [CLS], or the mean of all tokens."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.train and not self.pairs:
+            raise InputError(
+                f"train is missing: name rows of query, passage and label, or give {flag('pairs')} with "
+                f"{flag('negatives_from')}"
+            )
+        if self.pairs and self.train not in (None, self.mined_rows):
+            raise InputError(f"pairs ({self.pairs}) stands in for {flag('train')}; leave out one of them")
+        if self.negatives_from and not self.pairs:
+            raise InputError(
+                f"negatives_from ({self.negatives_from}) needs {flag('pairs')}, whose queries are searched"
+            )
+        for name in ("teacher", "unlabelled"):
+            if value := getattr(self, name):
+                raise InputError(f"{name} ({value}) has no use for a reranker; leave it out")
+
+    @property
+    def mined_rows(self) -> Path:
+        """The rows that a search finds for the pairs."""
+        return Path(self.out) / "rows.jsonl"

@@ -47,7 +47,7 @@ class FineTuneOptions(TypedDict, total=False):
     text_column: str | None
     pair_column: str | None
     label_column: str | None
-    pooling: Literal["auto", "cls", "mean", "pair"] | Literal["auto", "mean", "cls", "max"]
+    pooling: Literal["auto", "cls", "mean", "pair"] | Literal["auto", "mean", "cls", "max"] | Literal["cls", "mean"]
     multi_label: bool
     class_weights: Literal["none", "balanced"]
     metric: (
@@ -65,5 +65,11 @@ class FineTuneOptions(TypedDict, total=False):
     max_answer_tokens: int
     objective: Literal["auto", "pairs", "scores"]
     negative_column: str | None
+    negatives_from: AnyPath | None
     temperature: float
     matryoshka_dims: Iterable[int]
+    pairs: AnyPath | None
+    passages: int
+    first_rank: int
+    max_share: float | None
+    negatives: int

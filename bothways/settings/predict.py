@@ -174,7 +174,7 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     how: base.How = option("task", default="vectors", first=True)
     """For a BEIR directory: search by vectors, by words (BM25; the model is not used), or by both."""
     rerank: OptionalLocation = option("model", default=None, metavar="DIR")
-    """For a BEIR directory: model of text pairs that orders the best documents anew."""
+    """For a BEIR directory: reranker (finetune rerank), or another model of text pairs, for the best documents."""
     dimensions: int | None = option("task", default=None, least=1, first=True)
     """For vectors: use only their first numbers, as Matryoshka models allow."""
     max_length: int = option("model", default=128, least=8, most=8192, first=True)

@@ -88,6 +88,8 @@ class Mcp(Checked, Compute):
 
     store: Location = argument("STORE")
     """Directory of an index (`bothways index`)."""
+    rerank: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
+    """Reranker (finetune rerank), or another model of text pairs, that orders what is found."""
     json: bool = option("output", default=False)
     """No effect: all messages are JSON."""
 
@@ -116,7 +118,7 @@ class Search(SearchModels, Checked, Compute):
     answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Question answering model: find the exact answer to the query in the passages."""
     rerank: OptionalLocation = option("model", default=None, metavar="DIR")
-    """Model of text pairs (finetune regress or classify) that orders the best passages anew."""
+    """Reranker (finetune rerank), or another model of text pairs, that orders the best passages anew."""
     files_with_matches: bool = option("output", default=False, aliases=("-l",), first=True)
     """Print only the names of the files."""
     context: int = option("model", default=0, least=0, aliases=("-C",), first=True)

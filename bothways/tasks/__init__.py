@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
     from bothways.tasks.task import Route, Task
 
-TaskName = Literal["classify", "regress", "tag", "answer", "embed"]  # of those that are fine-tuned, for type checkers
+TaskName = Literal[
+    "classify", "regress", "tag", "answer", "embed", "rerank"
+]  # of those that are fine-tuned, for type checkers
 MASK = "[MASK]"  # in texts, whatever the tokenizer calls it
 TASK = "task"  # key in bothways.json of a model whose heads and labels are also those of another task
 
@@ -24,8 +26,9 @@ class TaskEntry:
 
     implementation: "module:Class" of the Task. head: the head of its models ("" for none). labelled: whether they have
     labels; None: either. settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training
-    teaches; then `remedy` is the way to a model with the head. help, example, words: of the verb, its line in
-    `bothways --help`, arguments of an example, and the other words that people type for it.
+    teaches; then `remedy` is the way to a model with the head. run: "module:function" of its training. help, example,
+    words: of the verb, its line in `bothways --help`, arguments of an example, and the other words that people type for
+    it.
     """
 
     implementation: str
@@ -36,6 +39,7 @@ class TaskEntry:
     example: str = ""
     words: str = ""
     remedy: str = ""
+    run: str = "training.finetuning.finetune:run"
 
     @property
     def is_trained(self) -> bool:
@@ -102,6 +106,16 @@ TASKS: dict[str, TaskEntry] = {
         example="--model my-bert --train pairs.csv -o my-embedder",
         words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
         "contrastive retriever matryoshka",
+        run="cli.mining:run_embed",
+    ),
+    "rerank": TaskEntry(
+        "bothways.tasks.rerank:RERANK",
+        head="classes",
+        settings="bothways.settings.finetune:Rerank",
+        help="fine-tune a reranker: it orders what a search has found",
+        example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
+        words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
+        run="cli.mining:run",
     ),
     "fill": TaskEntry(
         "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"

@@ -54,6 +54,29 @@ def span_distance(scores_T2: Tensor, teacher_T2: Tensor, lengths: Sequence[int],
     return total, len(lengths)
 
 
+def list_loss(scores_N: Tensor, labels_N: Tensor, sizes: Sequence[int]) -> Loss:
+    """Cross-entropy between the labels of each list of passages, as probabilities, and the softmax of their scores
+    (ListNet, Cao 2007, with the labels themselves instead of their exponentials).
+
+    Passages without a label (nan) are left out; a list without a relevant one adds 0. sizes: of the lists.
+    """
+    total = scores_N.new_zeros((), dtype=torch.float32)
+    for scores, labels in zip(scores_N.float().split(list(sizes)), labels_N.split(list(sizes)), strict=True):
+        is_judged = ~labels.isnan()
+        grades = labels[is_judged].float()
+        if grades.sum() > 0:
+            total = total - (grades / grades.sum() * F.log_softmax(scores[is_judged], dim=0)).sum()
+    return total, len(sizes)
+
+
+def list_distance(student_N: Tensor, teacher_N: Tensor, sizes: Sequence[int]) -> Loss:
+    """KL(teacher || student) of the softmax over each list of passages. sizes: of the lists."""
+    total = student_N.new_zeros((), dtype=torch.float32)
+    for student, teacher in zip(student_N.float().split(list(sizes)), teacher_N.split(list(sizes)), strict=True):
+        total = total + logits_loss(student[None], teacher.float()[None], 1.0)[0]
+    return total, len(sizes)
+
+
 def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float, matches_NRN: Tensor | None = None) -> Loss:
     """Multiple negatives ranking loss: cross-entropy of cosine / temperature between each anchor and all candidates
     (Henderson 2017; InfoNCE, van den Oord 2018, eq. 4).

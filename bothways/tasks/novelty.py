@@ -72,7 +72,7 @@ def scope_of(model: Model, data: Mapping[str, TextExamples], *, is_trained: bool
     model: in eval mode, on the device and in the number format of the computation. is_trained: whether the encoder was
     trained on train, so that dev and test hold texts out; otherwise all but test are read, in folds.
     """
-    from bothways.tasks.linear_start import FrozenFeatures
+    from bothways.tasks.linear.linear_start import FrozenFeatures
 
     read = {"train": data["train"]}
     if is_trained:

@@ -291,6 +291,8 @@ class TrainingTask(ABC):
     worth evaluating. num_kinds: of what the rows are to be told apart: classes, labels, or 2 for numbers; None for a
     task without linear models that a few rows are enough for. needs_gain: whether the initial model is delivered unless
     the trained one is clearly better on dev: the 95 % interval of the difference, paired by row, lies above 0.
+    keeps_start: name of the baseline that needs no training, than which a model must be better on dev to be delivered;
+    "" for tasks that always deliver one.
     """
 
     name: ClassVar[str]
@@ -302,6 +304,7 @@ class TrainingTask(ABC):
     min_steps: ClassVar[int] = 300
     initial_model: ClassVar[str] = "the frozen encoder with a linear head"
     needs_gain: ClassVar[bool] = False
+    keeps_start: ClassVar[str] = ""
     hint: str = ""  # a way out if there is only one training example
     settings: FineTune
     pretrained: Checkpoint

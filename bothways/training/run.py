@@ -29,6 +29,8 @@ from bothways.training.run_checkpoints import differences, log_changes
 from bothways.training.run_lock import LOCK, METRICS, Lock, current_process, read_metrics
 from bothways.training.signals import Stopped
 
+# Data that a verb has prepared in the directory before its run: mined rows, and how they were mined.
+PREPARED = ("rows.jsonl", "rows.json")
 # Settings that may differ on resume, because they do not change results.
 CHANGEABLE_SETTINGS = ("out", "resume", "json", "device", "processes", "token_store", "tensorboard")
 
@@ -122,7 +124,8 @@ class Run:
             self.update_metadata()
         elif not self.has_stepped and self.is_main_process:
             with suppress(OSError):  # a link, a mount point, or already gone
-                _remove(list_entries(self.directory))  # a retry can use the directory
+                # A retry can use the directory, and what was prepared in it.
+                _remove(entry for entry in list_entries(self.directory) if entry.name not in PREPARED)
                 self.directory.rmdir()
         elif isinstance(error, KeyboardInterrupt):
             self.update_metadata(status="stopped")
@@ -170,9 +173,9 @@ class Run:
 
 
 def _is_fresh(directory: Path) -> bool:
-    """Whether a directory contains only the lock and the unfinished first write of a run."""
+    """Whether a directory contains only what was prepared for a run, the lock and the unfinished first write."""
     return directory.is_dir() and all(
-        entry.name.startswith((LOCK, f".{METADATA_FILE}.")) for entry in directory.iterdir()
+        entry.name.startswith((LOCK, f".{METADATA_FILE}.", *PREPARED)) for entry in directory.iterdir()
     )
 
 

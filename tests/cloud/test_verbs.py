@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 # Settings that are paths, but those of data or of what is written.
 DATA = {"corpus", "heldout", "train", "dev", "test", "unlabelled", "file", "folders", "texts", "vocabulary_from"}
-DATA |= {"predictions", "api_key_file", "out", "token_store"}
+DATA |= {"pairs", "predictions", "api_key_file", "out", "token_store"}
 # What is measured or counted anew each time.
 MEASURED = {"seconds", "speed", "texts_per_second", "fastest", "kept", "cost", "notes"}
 
@@ -66,6 +66,10 @@ COMMANDS = {
     ("finetune", "teacher"): [
         "finetune classify --train rows.csv --model bert --teacher {}/run -o {out} --epochs 1 --json"
     ],
+    ("finetune", "negatives_from"): [
+        "finetune rerank --pairs pairs.csv --negatives-from {}/index --model bert -o {out} --epochs 1 --passages 3 "
+        "--no-baselines --json"
+    ],
     ("index", "model"): ["index texts.csv --model {}/run -o {out} --json"],
     ("index", "static"): ["index texts.csv --no-encoder --static {}/static -o {out} --json"],
     ("search", "path"): ["search good {}/index --json"],
@@ -77,8 +81,10 @@ COMMANDS = {
     ("extract", "classify"): ["extract texts.csv --classify {}/run -o {out}.csv --json"],
     ("extract", "answer"): ["extract texts.csv --answer {}/answers --question 'what is good' -o {out}.csv --json"],
     ("mcp", "store"): ["mcp {}/index"],
+    ("mcp", "rerank"): ["mcp {}/index --rerank {}/run"],
     ("serve", "models"): [],  # below
     ("serve", "store"): [],
+    ("serve", "rerank"): [],
 }
 
 
@@ -92,6 +98,7 @@ def made(tmp_path_factory):
     (home / "corpus.txt").write_text("\n\n".join(corpus))
     (home / "rows.csv").write_text("text,label\n" + "".join(f"{row},{row.split()[1]}\n" for row in rows))
     (home / "texts.csv").write_text("text\n" + "".join(f"{row}\n" for row in rows))
+    (home / "pairs.csv").write_text("query,passage\n" + "".join(f"film {row[-2:]},{row}\n" for row in rows))
     tags = [{"words": row.split(), "tags": ["O", "B-X", "O", "O"]} for row in rows]
     (home / "tags.jsonl").write_text("\n".join(map(json.dumps, tags)))
     answers = [{"text": ["film"], "answer_start": [row.index("film")]} for row in rows]

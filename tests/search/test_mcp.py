@@ -11,6 +11,7 @@ import pytest
 
 from bothways.search.indexing import index
 from bothways.search.mcp import answer_messages
+from bothways.search.reranking import rerank
 from bothways.search.store import Store
 from tests.search.test_documents import odt, pptx, shape
 from tests.search.test_readers import docx, pdf
@@ -79,6 +80,18 @@ def test_search_and_read(ask):
     assert call(ask, "search", query="boiling point", min_score=0.9)["structuredContent"]["hits"] == []
     passages = call(ask, "read", path=hit["path"], line=1, passages=5)["structuredContent"]["passages"]
     assert [one["heading"] for one in passages] == ["Late fees", "Cats"]
+
+
+@pytest.mark.parametrize("top", [1, 2, 3])
+def test_what_is_found_is_reranked_on_request(directory, make_predictor, top):
+    ranker = make_predictor(heads={"classes": 1})
+    call = {"name": "search", "arguments": {"query": "the annual fee", "top": top}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call})
+    with Store(directory) as store:
+        expected = rerank("the annual fee", store.search("the annual fee", top=10), ranker)
+        (answer,) = map(json.loads, answer_messages([line], store, reranker=ranker))
+    hits = answer["result"]["structuredContent"]["hits"]
+    assert [hit["text"] for hit in hits] == [hit.text for hit in expected[:top]] and len(expected) == 3
 
 
 def test_mistakes_in_the_input_are_results_that_say_so(ask):

@@ -88,7 +88,7 @@ def serve():
 
     opened = []
 
-    def start(predictors, *, access=None, write_log=None, store=None, **limits):
+    def start(predictors, *, access=None, write_log=None, store=None, reranker=None, **limits):
         limits, metrics = Limits(**limits), Metrics()
         models = [
             ServedModel(name, model, limits, on_batch=metrics.on_batch(name, limits.batch_tokens))
@@ -103,6 +103,7 @@ def serve():
             version="0",
             write_log=write_log,
             store=store,
+            reranker=next((one for one in models if one.name == reranker), None),
         )
         client = Client(app)
         client.models = {served.name: served for served in models}

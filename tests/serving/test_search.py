@@ -1,17 +1,22 @@
 """POST /search: passages of an index over HTTP, their limits, and the vectors of the query."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
+from bothways.inference.predictor import Predictor
 from bothways.search import indexing
 from bothways.search.indexing import index
 from bothways.search.relevance import relevance, smallness
+from bothways.search.reranking import rerank
 from bothways.search.store import Store
 from bothways.serving import document_search, openapi
-from bothways.serving.server import prepare
+from bothways.serving.server import prepare, with_reranker
 from bothways.settings import Serve
+from bothways.tasks.rerank_decoding import Reranking
 
 FILES = {
     "fees.md": "# Late fees\n\nInvoices are due. A fee of two per cent is charged for late payment.\n\n"
@@ -49,6 +54,44 @@ def test_passages_with_their_place_and_matching_sentence(client):
     start, end = hit["match"]
     assert hit["text"][start:end] == "A fee of two per cent is charged for late payment."
     assert FILES["fees.md"][hit["start"] : hit["end"]] == hit["text"]
+
+
+@pytest.mark.parametrize("depth", [None, 2])
+def test_a_reranker_orders_what_was_found(serve, predictors, make_predictor, store, depth):
+    ranker = make_predictor(heads={"classes": 1}, max_position_embeddings=256)
+    query = "cat report"
+    described = replace(ranker.checkpoint, metadata={"task": "rerank", **Reranking(0.5, depth).to_json()})
+    model = Predictor(described, dtype="float32", device="cpu")
+    client = serve({"encoder": predictors["encoder"], "ranker": model}, store=store, reranker="ranker")
+    answer = client.post("/search", {"query": query, "top": 3}).json()
+    expected = rerank(query, store.search(query, top=4), model)
+    assert [hit["text"] for hit in answer["hits"]] == [hit.text for hit in expected[:3]]
+    scores = [hit["score"] for hit in answer["hits"]]
+    assert scores == pytest.approx([hit.score for hit in expected[:3]], abs=1e-5) and len(expected) == 4
+
+
+def test_a_model_that_reads_no_pairs_reranks_nothing(serve, predictors, store):
+    with pytest.raises(InputError, match=r"rerank \(encoder\): reads no pairs of texts; name a reranker"):
+        serve({"encoder": predictors["encoder"]}, store=store, reranker="encoder")
+
+
+def test_a_reranker_is_one_of_the_models_by_its_name(tmp_path):
+    store, place = tmp_path / "store", tmp_path / "ranker"
+    both = {"encoder": "there", "ranker": str(place)}
+    assert with_reranker({"encoder": "there"}, Serve(store=store, rerank=place)) == (both, "ranker")
+    assert with_reranker(both, Serve(store=store, rerank=place)) == (both, "ranker")
+    url = "s3://models/ranker"
+    assert with_reranker({}, Serve(store=store, rerank=url)) == ({"ranker": url}, "ranker")
+    assert with_reranker({"encoder": "there"}, Serve()) == ({"encoder": "there"}, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "orders what a search has found; give --store too"), ({"store": "x"}, "two models are named 'ranker'")],
+)
+def test_the_message_on_a_reranker_that_does_not_fit(options, message):
+    with pytest.raises(InputError, match=message):
+        with_reranker({"ranker": "elsewhere"}, Serve(rerank="ranker", **options))
 
 
 def test_options(client):

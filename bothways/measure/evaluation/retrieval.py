@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Rows
-from bothways.search.ranking import RERANKED, fuse, pair_relevance
-from bothways.search.words import Analyzer, Bm25, background_shares, invert
+from bothways.search.collection import Collection
+from bothways.search.ranking import RERANKED, rerank_order
+from bothways.search.words import Analyzer
 from bothways.settings.base import How
 from bothways.tasks.arrays import top_k
 from bothways.tasks.embed import COMPARE_CHUNK, TOP, embed_chunks, ranking_scores
@@ -56,22 +55,16 @@ def ranked_documents(
 ) -> dict[str, list[str]]:
     """{query: documents, best first}. vectors: of the queries and of the documents; None for words alone. words: None
     for vectors alone. number: of documents for each query."""
-    names = [*dataset.documents]
-    if words is not None:
-        lists, lengths = invert([words.terms(text) for text in dataset.documents.values()])
-        bm25 = Bm25(lengths, np.ones(len(names), bool), background_shares(words.language))
-        by_term = {term: [one] for term, one in lists.items()}
-    allowed_D, ranking = np.ones(len(names), bool), {}
+    collection = Collection.of(
+        dataset.documents,
+        analyzer=words,
+        has_words=words is not None,
+        vectors_DH=None if vectors is None else vectors[1],
+    )
+    ranking = {}
     for row, (query, text) in enumerate(dataset.queries.items()):
-        scores, above = [], []
-        if words is not None:
-            scores.append(bm25.scores(words.terms(text), by_term))
-            above.append(0.0)
-        if vectors is not None:
-            scores.append(vectors[1] @ vectors[0][row])
-            above.append(-np.inf)
-        slots, _ = fuse(scores, allowed_D, number + 1, above=above)
-        ranking[query] = [name for name in (names[slot] for slot in slots) if name != query][:number]
+        found = collection.search(text, None if vectors is None else vectors[0][row], number + 1)
+        ranking[query] = [name for name, _ in found if name != query][:number]
     return ranking
 
 
@@ -90,10 +83,10 @@ def nearest_documents(
 
 
 def rerank_documents(dataset: BeirDataset, ranking: Mapping[str, list[str]], model: Predictor) -> dict[str, list[str]]:
-    """The documents of each query in the order of a model's scores of (query, document)."""
+    """The documents of each query in the order that a model of (query, document) gives them."""
     result = {}
     for query, names in ranking.items():
-        scores = pair_relevance(model, dataset.queries[query], [dataset.documents[name] for name in names])
-        order = np.argsort(-np.array(scores), kind="stable")
+        texts = [dataset.documents[name] for name in names]
+        order, _ = rerank_order(model, dataset.queries[query], texts)
         result[query] = [names[place] for place in order][:TOP]
     return result

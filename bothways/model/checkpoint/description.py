@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bothways.measure.linear.tfidf import TfidfModel
 
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
+NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
 WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
 INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"

@@ -11,7 +11,14 @@ from bothways.errors import InputError, MissingFile, flag
 from bothways.io import Files, find_backup, stat_files
 from bothways.log import logger
 from bothways.model.checkpoint import hub
-from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE, check_metadata, read_metadata
+from bothways.model.checkpoint.description import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    METADATA_FILE,
+    NOT_DELIVERED,
+    check_metadata,
+    read_metadata,
+)
 from bothways.model.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
 
 Result = TypeVar("Result")
@@ -86,6 +93,8 @@ def _no_model(directory: Path) -> InputError:
     if not directory.exists():
         return MissingFile(f"{directory}: no such directory; pass a checkpoint or a run")
     metadata = read_metadata(directory / METADATA_FILE)
+    if reason := read_metadata(directory / "model" / METADATA_FILE).get(NOT_DELIVERED, metadata.get(NOT_DELIVERED)):
+        return MissingFile(f"{directory}: {reason}")
     if metadata.get("status", "done") != "done":
         return MissingFile(
             f"{directory}: an unfinished run, without a model yet; resume it: the same bothways {metadata['verb']} "

@@ -73,6 +73,17 @@ class BeirDataset:
             raise InputError(f"{directory}: no judged document is in the corpus, such as {min(judged)!r}; check ids")
         return BeirDataset(documents, {query: queries[query] for query in qrels}, qrels)
 
+    def relevant_texts(self) -> dict[str, dict[str, float]]:
+        """{query: {document: grade}} of the documents with a grade above 0, by their texts. Queries without one are
+        left out, and queries of the same text are one."""
+        relevant: dict[str, dict[str, float]] = {}
+        for query, grades in self.qrels.items():
+            for name, grade in grades.items():
+                if grade > 0 and name in self.documents:
+                    texts = relevant.setdefault(self.queries[query], {})
+                    texts[self.documents[name]] = max(grade, texts.get(self.documents[name], 0.0))
+        return relevant
+
 
 def is_beir_dataset(path: Path) -> bool:
     return path.is_dir() and (path / "qrels").is_dir()

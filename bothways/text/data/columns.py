@@ -329,7 +329,7 @@ def _single_choice(path: TableSource, role: ColumnRole, choices: Sequence[tuple[
 def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -> str:
     """The text in one column of a row, or joined from several. InputError if all of them are missing."""
     if len(columns) > 1:
-        filled = [name for name in columns if not _is_missing(row.get(name))]
+        filled = [name for name in columns if not is_missing(row.get(name))]
         if filled:
             return join_texts(read_text(where, row, (name,), role) for name in filled)
     column = columns[0] if len(columns) == 1 else ",".join(columns)
@@ -350,11 +350,11 @@ def _text_or_blank(where: str, row: TableRow, columns: Columns) -> str:
 
 
 def _check_filled(where: str, row: TableRow, column: str) -> None:
-    if _is_missing(row.get(column)):
+    if is_missing(row.get(column)):
         raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, or NaN, which pandas writes for None."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
@@ -367,7 +367,7 @@ def _read_label(where: str, row: TableRow, column: str) -> str:
             raise InputError(
                 f"{where}: {column!r} holds {kind}, not a label; name the column with {flag('label_column')}"
             )
-        if _is_missing(item):
+        if is_missing(item):
             raise InputError(f"{where}: {column!r} has a missing value in its list of labels; fill it in or remove it")
     label = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list) else str(value)
     if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):

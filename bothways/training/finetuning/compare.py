@@ -13,10 +13,11 @@ from bothways.measure import metrics
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.measure.metrics import Interval
 from bothways.model.checkpoint.formats.tfidf import ENCODER
-from bothways.tasks.linear_baselines import COSINE
+from bothways.tasks.linear.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.refusal import refusal
 from bothways.training.finetuning.seeds import SeedResult
 from bothways.training.finetuning.select import ModelScores, Score, Selection
 from bothways.training.run import Run
@@ -48,12 +49,13 @@ class SavedTfidf:
 @dataclass(frozen=True)
 class Comparison:
     """The scores of the baselines; none if they are not compared. encoder_verdict: whether the fine-tuned encoder is
-    better; verdict: that of the model that is delivered. tfidf: if it is saved."""
+    better; verdict: that of the model that is delivered. tfidf: if it is saved. refused: why no model is delivered."""
 
     baselines: Sequence[BaselineScore] = ()
     encoder_verdict: str = ""
     verdict: str = ""
     tfidf: SavedTfidf | None = None
+    refused: str = ""
 
     @property
     def warnings(self) -> list[str]:
@@ -72,11 +74,15 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     """Compare the selected model with the baselines, and choose what is delivered: the encoder, or TF-IDF where it is
     clearly better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported
     rows."""
+    refused = refusal(plan.task, selection)
     if not plan.compares:
-        return Comparison()
+        return Comparison(refused=refused)
     task, encoder = plan.task, selection.scores
     trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
-    scores = [BaselineScore(task.scoring.trivial_baseline, trivial, None), *selection.baselines]
+    scores = [*selection.baselines]
+    # One that is scored row by row is not repeated without its resamples.
+    if task.scoring.trivial_baseline not in {score.name for score in scores}:
+        scores.insert(0, BaselineScore(task.scoring.trivial_baseline, trivial, None))
     with run.timed("baselines"):
         tfidf = choose_tfidf(plan, selection, scores)
     saved = run.directory / SAVED if tfidf and not tfidf.lead else None
@@ -84,7 +90,7 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     delivered = text
     if tfidf and tfidf.lead:
         delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
-    return Comparison(scores, text, delivered, tfidf)
+    return Comparison(scores, text, delivered, tfidf, refused)
 
 
 def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict[str, Interval]:

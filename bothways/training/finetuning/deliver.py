@@ -18,7 +18,7 @@ from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, WORDS, read_metadata
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DELIVERED, WORDS, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.settings.fields import AnyPath
@@ -27,8 +27,9 @@ from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training import results
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
-from bothways.training.finetuning.gain import save_trained
+from bothways.training.finetuning.gain import TRAINED, save_trained
 from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.refusal import write_refusal
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
 from bothways.training.finetuning.select import ModelScores, Selection
@@ -63,9 +64,9 @@ class FineTuneResult(results.RunResult):
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 10 folds, frozen vectors and TF-IDF".
-    With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model
-    before training is in `model`, for tasks that deliver a trained one only if it is clearly better on dev, and where
-    the trained one is; "" if that is delivered.
+    With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
+    training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
+    dev, and where the trained one is; "" if that is delivered.
     """
 
     task: str
@@ -213,7 +214,12 @@ def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) 
     if selection.calibration:
         metadata[CALIBRATION] = selection.calibration
     saved = replace(model, metadata=metadata, scope=scope)
-    checkpoint.save(saved, run.directory / (MODEL if delivered is encoder else ENCODER))
+    place = MODEL if delivered is encoder else ENCODER
+    if comparison.refused:
+        place = TRAINED
+        run_result = run_result | {NOT_DELIVERED: comparison.refused}
+        write_refusal(run.directory / MODEL, comparison.refused, run.directory / TRAINED)
+    checkpoint.save(saved, run.directory / place)
     if delivered is encoder and (line := unread_warning(saved)):
         run_result = run_result | {"readers": line}
     run.update_metadata(result=run_result, figures={} if plan.unscored else delivered.by_split)

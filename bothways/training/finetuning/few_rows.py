@@ -10,7 +10,7 @@ from bothways.errors import flag, format_count
 from bothways.log import logger, muted
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.tasks.few_rows import Candidate, FewRows
+from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.data.datasets import unread_splits_warning
@@ -40,7 +40,7 @@ class Fitted:
     """A candidate, fitted to all rows. task: as the model reads it. model: the encoder with its head, and with TF-IDF
     if that is a part; None for TF-IDF alone, which is then `words`. scores: on test, or out-of-fold; None without."""
 
-    candidate: Candidate
+    candidate: LinearCandidate
     task: TrainingTask
     model: Checkpoint | None
     words: TfidfModel | None
@@ -98,7 +98,7 @@ def log_reason(plan: Plan, few: FewRows) -> None:
         logger.info(warning)
 
 
-def fit_candidate(plan: Plan, few: FewRows, candidate: Candidate) -> Fitted:
+def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitted:
     """Fit a candidate to all rows, and score it."""
     task: TrainingTask = few.task
     model = None
@@ -111,7 +111,7 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: Candidate) -> Fitted:
 
 
 def measure(
-    plan: Plan, few: FewRows, candidate: Candidate, model: Checkpoint | None, words: TfidfModel | None
+    plan: Plan, few: FewRows, candidate: LinearCandidate, model: Checkpoint | None, words: TfidfModel | None
 ) -> ModelScores:
     """Scores of a candidate: on the test rows by the model of all rows, or else out-of-fold."""
     seed, scoring = plan.seeds[0], few.task.scoring
@@ -139,7 +139,7 @@ def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
     return ModelScores(task, FOLDS, {seed: {FOLDS: values}}, seed, Resamples.unknown(), None, {})
 
 
-def compare_few(plan: Plan, chosen: Candidate, encoder: Fitted, others: list[Fitted], run: Run) -> Comparison:
+def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: list[Fitted], run: Run) -> Comparison:
     """The comparison with TF-IDF and with the encoder alone. TF-IDF is delivered if it was chosen, and saved beside the
     encoder if that is not clearly better."""
     if not plan.compares:

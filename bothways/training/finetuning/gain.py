@@ -24,8 +24,8 @@ from bothways.training.run import Run
 from bothways.training.transforms import finalize_all
 
 GAIN = "gain.json"  # in the directory of a seed
+TRAINED = "trained"  # directory of a run: a trained model that is not delivered
 WEIGHTS = "not_delivered.safetensors"  # beside it: trained weights that are no clear gain
-TRAINED = "trained"  # directory of a run: the model of these weights
 
 
 @dataclass(frozen=True)

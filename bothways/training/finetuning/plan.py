@@ -23,7 +23,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.few_rows import CERTAIN, FOLDS, FewRows
+from bothways.tasks.linear.few_rows import CERTAIN, FOLDS, FewRows
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.text.batch import Batch

@@ -66,8 +66,9 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         *([issues] if is_checked else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
-    warnings = [*(comparison.warnings if comparison.baselines else []), *content.warnings, *task.summary.warnings]
-    warnings = [*filter(None, [result.get("not_delivered")]), *warnings]
+    refused = [*filter(None, [comparison.refused, result.get("not_delivered")])]
+    compared = comparison.warnings if comparison.baselines else []
+    warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.summary.warnings]
     if plan.unscored:
         content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions) if content.predictions.where else {}

@@ -21,7 +21,7 @@ from bothways.log import muted
 from bothways.measure import metrics
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import WEIGHTS
-from bothways.tasks.few_rows import Candidate, FewRows
+from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
 from bothways.training.finetuning.baselines import BaselineScore, Resamples, mean_scores
@@ -86,7 +86,7 @@ class CrossValidation:
         return CrossValidation(fold_metrics, [fold.baselines for fold in folds], predictions, scores, resamples)
 
     @staticmethod
-    def out_of_fold(few: FewRows, candidate: Candidate) -> "CrossValidation":
+    def out_of_fold(few: FewRows, candidate: LinearCandidate) -> "CrossValidation":
         """That of a linear model of few rows: the score of all rows together."""
         scoring, whole = few.task.scoring, few.predictions(candidate)
         scores = scoring.score_predictions(whole)

@@ -21,8 +21,9 @@ from bothways.measure.linear import regressions, tfidf
 from bothways.measure.report import score_tables as page_baselines
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.tasks import classify, embed, linear_baselines, regress, tag
+from bothways.tasks import classify, embed, regress, tag
 from bothways.tasks.classify import ClassEvaluator
+from bothways.tasks.linear import linear_baselines
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Baseline
 from bothways.text.data import split_tables
@@ -389,7 +390,7 @@ def test_folds_are_scored_by_the_kind_of_model_that_is_delivered(settings, files
 def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     """Whatever the scores: TF-IDF is far better on dev."""
     scoring = mock.Mock(score_predictions=scores_of, trivial_baseline=CONSTANT)
-    task = mock.Mock(metric="accuracy", scoring=scoring, data={"test": ()})
+    task = mock.Mock(metric="accuracy", scoring=scoring, data={"test": ()}, keeps_start="")
     task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
     real = classify.Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
     plan = replace(plan_of(ScoredRows(replace(settings, **option), real)), task=task)

@@ -470,3 +470,46 @@ def test_tables_without_usable_pairs_are_refused(row, changes, message, pairs, t
     file = table([row] * 3, "train.jsonl" if "negative" in row else "train.csv")
     with pytest.raises(InputError, match=message):
         read_pairs(replace(pairs, train=file, **changes))
+
+
+# --- mined negatives --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mined(pairs, table, tmp_path):
+    """Settings of a run whose negatives are found in a folder of notes."""
+    rows = rows_of(11, 40)
+    notes = table([{"text": row["pair"]} for row in rows], "notes.csv").parent
+    options = {"dev": None, "test": None, "epochs": 1.0, "baselines": False, "out": tmp_path / "run"}
+    return replace(pairs, train=table(rows), negatives_from=notes, **options)
+
+
+def test_a_search_finds_a_negative_for_each_pair(mined):
+    bothways.train(mined)
+    rows = [json.loads(line) for line in (mined.out / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    keys = [(text_key(row["pair"]), text_key(row["negative"])) for row in rows]
+    assert len(rows) > 30 and all(pair != negative for pair, negative in keys)
+    settings = json.loads((mined.out / "bothways.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["train"].endswith("rows.jsonl") and settings["negatives_from"] == str(mined.negatives_from)
+
+
+def test_a_finished_file_of_negatives_is_used_again(mined, monkeypatch):
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bothways.train(mined, callbacks=[stop])
+    monkeypatch.setattr("bothways.cli.mining.open_embed_pairs", lambda *settings: pytest.fail("mined again"))
+    assert bothways.train(replace(mined, resume=True)).directory == mined.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"negative_column": "other"}, "negatives_from .* leave out --negative-column other"),
+        ({"objective": "scores"}, "negatives_from .* leave out --objective scores"),
+    ],
+)
+def test_the_message_on_negatives_from_two_places(mined, options, message):
+    with pytest.raises(InputError, match=message):
+        replace(mined, **options)

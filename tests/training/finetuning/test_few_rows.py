@@ -16,7 +16,7 @@ from bothways.measure.linear import linear_head, tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import with_head
 from bothways.settings import Classify, Regress, TrainEmbed
-from bothways.tasks.few_rows import Candidate, FewRows
+from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan
 from bothways.training.finetuning.budget import Budget
@@ -180,8 +180,8 @@ def test_another_candidate_is_chosen_only_if_it_is_clearly_better(gain, chosen, 
     draw = np.random.default_rng(0)
     gold = np.eye(3)[rows_of.targets.numpy()]
     noise = draw.standard_normal((2, 45, 3)).astype(np.float32)
-    first = Candidate("first", HeadInput("mean"), 0.0, (gold + noise[0]).astype(np.float32))
-    other = Candidate("clearly", HeadInput("mean"), 0.0, (gold * (1 + gain) + noise[1]).astype(np.float32))
+    first = LinearCandidate("first", HeadInput("mean"), 0.0, (gold + noise[0]).astype(np.float32))
+    other = LinearCandidate("clearly", HeadInput("mean"), 0.0, (gold * (1 + gain) + noise[1]).astype(np.float32))
     rows_of.__dict__["candidates"] = [first, other]
     assert rows_of.chosen.name == chosen
 

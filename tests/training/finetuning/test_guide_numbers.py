@@ -8,7 +8,8 @@ import pytest
 from bothways.measure.linear import tfidf
 from bothways.measure.metrics import intervals, label_errors
 from bothways.settings import Answer, Classify
-from bothways.tasks import classify, few_rows, linear_baselines, linear_start, text_examples, texts, training_task
+from bothways.tasks import classify, text_examples, texts, training_task
+from bothways.tasks.linear import few_rows, linear_baselines, linear_start
 from bothways.training import loop
 from bothways.training.finetuning import budget, plan, training
 from bothways.training.schedule import TrainingOptions

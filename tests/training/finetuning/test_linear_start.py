@@ -18,7 +18,7 @@ from bothways.settings import Classify, Export, Regress, Tag
 from bothways.shrink.export import export
 from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
-from bothways.tasks.few_rows import FewRows
+from bothways.tasks.linear.few_rows import FewRows
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan

@@ -26,7 +26,7 @@ from bothways.measure.linear.tfidf import Gram, TfidfModel
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import fit_temperature
 from bothways.tasks.forward import last_layer
-from bothways.tasks.linear_baselines import MAX_OUTPUTS, METHODS
+from bothways.tasks.linear.linear_baselines import MAX_OUTPUTS, METHODS
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import HeadInput, TextTask
 from bothways.text.data.split_tables import strata
@@ -55,7 +55,7 @@ class LinearPart:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LinearCandidate:
     """A model for few rows. reads: what its head on the encoder reads; None: it is TF-IDF alone. word_share: the weight
     of TF-IDF. scores_NC: of each row, out-of-fold."""
 
@@ -199,15 +199,15 @@ class FewRows:
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[LinearCandidate]:
         """In the order in which they are preferred without evidence: the encoder with TF-IDF, the encoder, TF-IDF."""
         alone = [
-            Candidate(f"{reads.describe()} + {self.method}", reads, 0.0, head.scores_NC)
+            LinearCandidate(f"{reads.describe()} + {self.method}", reads, 0.0, head.scores_NC)
             for reads, head in self.heads.items()
         ]
         if self.words is None:
             return alone
-        words = Candidate(f"TF-IDF + {self.method}", None, 1.0, self.words.scores_NC)
+        words = LinearCandidate(f"TF-IDF + {self.method}", None, 1.0, self.words.scores_NC)
         both = [self.stacked(candidate, words) for candidate in alone]
         return [*both, *alone, words]
 
@@ -215,11 +215,11 @@ class FewRows:
     def method(self) -> str:
         return METHODS["number" if self.has_numbers else "classes"]
 
-    def stacked(self, head: Candidate, words: Candidate) -> Candidate:
+    def stacked(self, head: LinearCandidate, words: LinearCandidate) -> LinearCandidate:
         """Both together: the weighted mean of their scores (Wolpert 1992, with a fixed weight)."""
         assert head.reads is not None
         scores_NC = (1 - WORD_SHARE) * head.scores_NC + WORD_SHARE * words.scores_NC
-        return Candidate(f"{head.reads.describe()} and TF-IDF + {self.method}", head.reads, WORD_SHARE, scores_NC)
+        return LinearCandidate(f"{head.reads.describe()} and TF-IDF + {self.method}", head.reads, WORD_SHARE, scores_NC)
 
     @cached_property
     def losses_by_name(self) -> dict[str, np.ndarray]:
@@ -227,12 +227,14 @@ class FewRows:
         return {candidate.name: self.losses(candidate.scores_NC) for candidate in self.candidates}
 
     @cached_property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> LinearCandidate:
         """The first candidate, unless another one is better beyond the 95 % interval of the paired difference of their
         losses."""
         if not self.folds:
             reads = self.task.head_inputs[0]
-            return Candidate(f"{reads.describe()} + {self.method}", reads, 0.0, np.zeros((0, self.task.num_outputs)))
+            return LinearCandidate(
+                f"{reads.describe()} + {self.method}", reads, 0.0, np.zeros((0, self.task.num_outputs))
+            )
         best = self.candidates[0]
         for candidate in self.candidates[1:]:
             gain_N = self.losses_by_name[best.name] - self.losses_by_name[candidate.name]
@@ -241,13 +243,13 @@ class FewRows:
         return best
 
     @property
-    def best_head(self) -> Candidate:
+    def best_head(self) -> LinearCandidate:
         """The head on the encoder alone with the lowest loss."""
         heads = [candidate for candidate in self.candidates if candidate.word_share == 0]
         return min(heads, key=lambda candidate: float(self.losses_by_name[candidate.name].mean()))
 
     @property
-    def others(self) -> list[Candidate]:
+    def others(self) -> list[LinearCandidate]:
         """For comparison with the chosen one: TF-IDF, and the best head on the encoder alone; none without folds."""
         if not self.folds:
             return []
@@ -261,13 +263,13 @@ class FewRows:
             return 0.0
         return float(self.task.outputs_of(np.zeros((1, 1)))[0])
 
-    def predictions(self, candidate: Candidate) -> Predictions:
+    def predictions(self, candidate: LinearCandidate) -> Predictions:
         """Of each row, out-of-fold."""
         return self.task.scoring.predictions("train", self.task.outputs_of(candidate.scores_NC))
 
     # --- the model of all rows ----------------------------------------------------------------------------------------
 
-    def fit_head(self, candidate: Candidate) -> tuple[TextTask, Checkpoint]:
+    def fit_head(self, candidate: LinearCandidate) -> tuple[TextTask, Checkpoint]:
         """The model of all rows, and the task as it reads it. With TF-IDF, its outputs are the sum of both parts."""
         assert candidate.reads is not None
         task, head = self.reading(candidate.reads), self.heads[candidate.reads] if self.folds else None
@@ -279,7 +281,7 @@ class FewRows:
         fitted.scaled(scale).write_to(last_layer(model.model, "classes"))
         return task, model
 
-    def fit_words(self, candidate: Candidate) -> TfidfModel:
+    def fit_words(self, candidate: LinearCandidate) -> TfidfModel:
         """The TF-IDF part of a candidate, fitted to all rows. Of numbers, it gives the deviation from their mean."""
         assert self.gram is not None and self.words is not None
         strength = self.words.strength
@@ -291,7 +293,7 @@ class FewRows:
         model = self.gram.model(*weights, strength=1 / (strength * len(self.targets)))
         return model.scaled(candidate.word_share * self.task.output_scale / self.words.temperature, 0.0)
 
-    def test_scores(self, candidate: Candidate, model: Checkpoint | None, words: TfidfModel | None) -> Floats:
+    def test_scores(self, candidate: LinearCandidate, model: Checkpoint | None, words: TfidfModel | None) -> Floats:
         """Scores of the test rows by the model of all rows, [N, C]."""
         table = self.task.tables["test"]
         scores_NC = np.zeros((len(table), self.task.num_outputs))

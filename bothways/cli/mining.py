@@ -1,0 +1,122 @@
+"""Mining before a training (`finetune rerank --pairs`, `finetune embed --negatives-from`): the search writes rows into
+the run directory, then the training reads them. Neither knows the other."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bothways.errors import InputError, MissingFile, flag
+from bothways.log import working
+from bothways.model.checkpoint.description import METADATA_FILE
+from bothways.pretrained import DEFAULT
+from bothways.search.commands import open_store
+from bothways.search.negatives import (
+    Find,
+    MiningOptions,
+    Relevant,
+    find_in_documents,
+    find_in_store,
+    is_mined,
+    write_negatives,
+    write_triplets,
+)
+from bothways.settings.finetune import Rerank, TrainEmbed
+from bothways.settings.search import Search
+from bothways.text.data.beir import BeirDataset, is_beir_dataset
+from bothways.text.data.rankings import read_relevant
+
+if TYPE_CHECKING:
+    from bothways.training.callbacks import Callbacks
+    from bothways.training.finetuning.deliver import FineTuneResult
+
+PASSAGES = 20  # of a search, in which the negative of a pair is found
+TRAIN = "train"  # the split of a BEIR directory that is learned from
+
+
+def run(settings: Rerank, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
+    """Fine-tune a reranker; before that, mine its rows if the settings have pairs. With --resume, a finished file of
+    rows is used again."""
+    from bothways.training.finetuning import finetune  # needs torch
+
+    if settings.pairs is not None:
+        options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
+        facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
+        mine(settings, options, facts, partial(open_pairs, settings, settings.pairs), write_negatives)
+        settings = replace(settings, train=settings.mined_rows)
+    return finetune.run(settings, callbacks=callbacks)
+
+
+def run_embed(settings: TrainEmbed, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
+    """Fine-tune an embedding model; before that, mine a negative for each pair if the settings name where."""
+    from bothways.training.finetuning import finetune  # needs torch
+
+    if settings.negatives_from is not None:
+        facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
+        mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
+        settings = replace(settings, train=settings.mined_rows)
+    return finetune.run(settings, callbacks=callbacks)
+
+
+def mine(
+    settings: Rerank | TrainEmbed,
+    options: MiningOptions,
+    facts: Mapping[str, str],
+    opened: Callable[[], tuple[Relevant, Find]],
+    write: Callable[..., None],
+) -> None:
+    """Write the rows of the settings, unless they are written already. opened: the relevant passages, and the search
+    for others."""
+    from bothways.training.distributed import check_single_process  # needs torch
+
+    file = settings.mined_rows
+    if not settings.resume and (settings.out / METADATA_FILE).exists():
+        raise InputError(
+            f"{settings.out}: already contains a run; choose another directory, delete it, or add "
+            f"{flag('resume', True)}"
+        )
+    if settings.resume and is_mined(file, options, facts):
+        return
+    check_single_process(f"a search for negatives ({flag('negatives_from')})")
+    with working("mining negatives"):
+        relevant, find = opened()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(relevant, find, options, file, facts)
+
+
+def open_embed_pairs(settings: TrainEmbed) -> tuple[Relevant, Find]:
+    """The pairs of the settings, by the first text, and the search for others."""
+    relevant = read_relevant(settings.train, settings, settings.on_error)
+    assert settings.negatives_from is not None
+    return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
+
+
+def open_pairs(settings: Rerank, pairs: Path) -> tuple[Relevant, Find]:
+    """The relevant passages of each query, and the search for others."""
+    if not pairs.exists():
+        raise MissingFile(f"{pairs}: no such file; name rows of query and passage, or a BEIR directory")
+    documents = None
+    if is_beir_dataset(pairs):
+        dataset = BeirDataset.read(pairs, TRAIN)
+        documents = dataset.documents
+        relevant: Relevant = dataset.relevant_texts()
+    else:
+        relevant = read_relevant(pairs, settings, settings.on_error)
+
+    if settings.negatives_from is not None:
+        return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
+    if documents is None:
+        raise InputError(
+            f"pairs ({pairs}) has no passages beside the relevant ones; name the index or folder that is searched with "
+            f"{flag('negatives_from')}"
+        )
+    find = find_in_documents(documents, [*relevant], DEFAULT, device=settings.device, dtype=settings.dtype)
+    return relevant, find
+
+
+def find_near(settings: Rerank | TrainEmbed, query: str, place: Path) -> Find:
+    """The search of an index or a folder. query: any."""
+    device, dtype = settings.device, settings.dtype
+    store = open_store(Search(query=query, path=place, device=device, dtype=dtype))
+    return find_in_store(store, device=device, dtype=dtype)
