@@ -31,7 +31,7 @@ ROOMS = (
     "measure/evaluation", "training/finetuning", "verbs", "shrink", "shrink/export", "inference/jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
-LARGEST_ROOM = 27
+LARGEST_ROOM = 29  # the tasks, until each has a folder
 
 
 def modules() -> dict[str, Path]:

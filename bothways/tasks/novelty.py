@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, format_count
-from bothways.model.checkpoint.formats.tfidf import ENCODER, TfidfFormat
 from bothways.model.checkpoint.scope import Scope, unit_vectors
 from bothways.rng import Purpose, generator
 from bothways.tasks.arrays import NO_LABEL
@@ -38,6 +37,8 @@ Indices = NDArray[np.int64]
 
 def stored_scope(model: Description) -> Scope:
     """The scope of a model. InputError if it has none."""
+    from bothways.model.checkpoint.formats.tfidf import ENCODER, TfidfFormat
+
     if model.scope is None and model.model_type == TfidfFormat.model_type:
         raise InputError(
             "a TF-IDF model does not know what its training texts are like (in_scope); load the encoder beside it, "
@@ -72,7 +73,7 @@ def scope_of(model: Model, data: Mapping[str, TextExamples], *, is_trained: bool
     model: in eval mode, on the device and in the number format of the computation. is_trained: whether the encoder was
     trained on train, so that dev and test hold texts out; otherwise all but test are read, in folds.
     """
-    from bothways.tasks.linear.linear_start import FrozenFeatures
+    from bothways.tasks.linear_start import FrozenFeatures
 
     read = {"train": data["train"]}
     if is_trained:

@@ -13,7 +13,7 @@ from bothways.errors import InputError
 from bothways.measure import metrics, report
 from bothways.measure.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
-from bothways.tasks.linear.linear_baselines import fit_linear_baselines, predict_out_of_fold
+from bothways.tasks.linear_baselines import fit_linear_baselines, fit_tfidf, predict_out_of_fold
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import split_pairs
 from bothways.tasks.text_examples import TextExamples
@@ -209,7 +209,7 @@ class Regression(TextTask):
         return self.deviation
 
     def fit_head(self, model: Model, splits: Sequence[str] = ("train",)) -> None:
-        from bothways.tasks.linear.linear_start import fit_text_head
+        from bothways.tasks.linear_start import fit_text_head
         from bothways.tasks.losses import number_loss
 
         fit_text_head(model, self.frozen, number_loss, splits)
@@ -248,6 +248,7 @@ class Regression(TextTask):
 
         return ScaleOutputs(self.mean, self.deviation)
 
+    tfidf_model = cached_property(fit_tfidf)
     scoring = cached_property(NumberScoring)
     view = cached_property(NumberView)
 

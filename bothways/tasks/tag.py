@@ -25,7 +25,7 @@ from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats
-from bothways.tasks.linear.linear_baselines import most_frequent_tags
+from bothways.tasks.linear_baselines import most_frequent_tags
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.tag_decoding import Tagset, decode_word_tags, word_probabilities
 from bothways.tasks.tag_examples import (
@@ -418,7 +418,7 @@ class Tagging(training_task.TrainingTask):
         """Fit the head to labelled tokens of train, which are always enough without the other splits."""
         from bothways.model.parameters import fingerprint_weights
         from bothways.tasks.forward import last_layer, without_last_layer
-        from bothways.tasks.linear.linear_start import fit_linear_head
+        from bothways.tasks.linear_start import fit_linear_head
 
         features = without_last_layer(self.inference_copy(model), "tokens")
         key = fingerprint_weights(features)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bothways.measure.linear.tfidf import TfidfModel
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
-    from bothways.tasks.linear.linear_start import FrozenFeatures
+    from bothways.tasks.linear_start import FrozenFeatures
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
 MAX_PAIRS = 10_000  # training pairs of the baseline, if the model itself reads both texts together
@@ -146,12 +146,10 @@ class TextTask(TrainingTask):
         """By which the penalty of a linear model is selected; None: the loss."""
         return None
 
-    @cached_property
+    @property
+    @abstractmethod
     def tfidf_model(self) -> TfidfModel:
         """A linear model over TF-IDF, fitted on train, with the penalty selected on dev."""
-        from bothways.tasks.linear.linear_baselines import fit_tfidf
-
-        return fit_tfidf(self)
 
     def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
         """The task's outputs, which `scoring` takes, for scores of a linear model [N, C]."""
@@ -228,7 +226,7 @@ class TextTask(TrainingTask):
 
     @cached_property
     def frozen(self) -> FrozenFeatures:
-        from bothways.tasks.linear.linear_start import FrozenFeatures
+        from bothways.tasks.linear_start import FrozenFeatures
 
         with muted():
             model = self.inference_copy(self.initial_checkpoint(0).model)
@@ -237,7 +235,7 @@ class TextTask(TrainingTask):
     @cached_property
     def frozen_whole(self) -> FrozenFeatures:
         """The features of all layers of the encoder, of which `frozen` may have fewer."""
-        from bothways.tasks.linear.linear_start import FrozenFeatures
+        from bothways.tasks.linear_start import FrozenFeatures
 
         if self.frozen.num_layers == self.pretrained.model.config.num_hidden_layers:
             return self.frozen

@@ -27,7 +27,7 @@ from bothways.measure.report.result_tables import as_table
 from bothways.settings.predict import Check
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import sigmoid, softmax
-from bothways.tasks.linear.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
+from bothways.tasks.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
 from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
 from bothways.text.data.datasets import read_rows

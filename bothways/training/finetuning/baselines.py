@@ -14,7 +14,7 @@ from bothways.io import write_atomic
 from bothways.log import logger
 from bothways.measure import metrics
 from bothways.measure.metrics import Interval
-from bothways.tasks.linear.linear_baselines import fit_tfidf
+from bothways.tasks.linear_baselines import fit_tfidf
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask

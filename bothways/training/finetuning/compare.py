@@ -13,7 +13,7 @@ from bothways.measure import metrics
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.measure.metrics import Interval
 from bothways.model.checkpoint.formats.tfidf import ENCODER
-from bothways.tasks.linear.linear_baselines import COSINE
+from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.plan import Plan

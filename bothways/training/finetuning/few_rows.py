@@ -10,7 +10,6 @@ from bothways.errors import flag, format_count
 from bothways.log import logger, muted
 from bothways.measure.linear.tfidf import TfidfModel
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.data.datasets import unread_splits_warning
@@ -25,6 +24,7 @@ from bothways.training.finetuning.compare import (
     is_clearly_better,
     verdict,
 )
+from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps, smallest_difference
 from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection

@@ -23,12 +23,12 @@ from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.linear.few_rows import CERTAIN, FOLDS, FewRows
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.budget import Budget
+from bothways.training.finetuning.linear_candidates import CERTAIN, FOLDS, FewRows
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.training.losses import Objective
 from bothways.training.schedule import TrainingOptions

@@ -21,10 +21,10 @@ from bothways.log import muted
 from bothways.measure import metrics
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import WEIGHTS
-from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
 from bothways.training.finetuning.baselines import BaselineScore, Resamples, mean_scores
+from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.seeds import SeedResult, seed_directory
 

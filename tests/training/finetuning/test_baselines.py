@@ -21,9 +21,8 @@ from bothways.measure.linear import regressions, tfidf
 from bothways.measure.report import score_tables as page_baselines
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.tasks import classify, embed, regress, tag
+from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator
-from bothways.tasks.linear import linear_baselines
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Baseline
 from bothways.text.data import split_tables

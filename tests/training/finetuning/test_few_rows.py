@@ -16,10 +16,10 @@ from bothways.measure.linear import linear_head, tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import with_head
 from bothways.settings import Classify, Regress, TrainEmbed
-from bothways.tasks.linear.few_rows import FewRows, LinearCandidate
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan
 from bothways.training.finetuning.budget import Budget
+from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.losses import classification_loss
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows
 

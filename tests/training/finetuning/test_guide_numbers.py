@@ -8,10 +8,9 @@ import pytest
 from bothways.measure.linear import tfidf
 from bothways.measure.metrics import intervals, label_errors
 from bothways.settings import Answer, Classify
-from bothways.tasks import classify, text_examples, texts, training_task
-from bothways.tasks.linear import few_rows, linear_baselines, linear_start
+from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
 from bothways.training import loop
-from bothways.training.finetuning import budget, plan, training
+from bothways.training.finetuning import budget, linear_candidates, plan, training
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
 
@@ -49,7 +48,7 @@ FINETUNING = {
     "With fewer than {} units the interval is widened": intervals.FEW_UNITS,
     "With fewer than {} rows a warning is printed": intervals.FEW_ROWS,
     "a test split would have fewer than {} rows": plan.MIN_TEST_ROWS,
-    "this happens without `--folds`, in {} folds": few_rows.FOLDS,
+    "this happens without `--folds`, in {} folds": linear_candidates.FOLDS,
     "would take more than {:.0%} of the time": budget.OTHERS_SHARE,
     "longer than `--window` ({} tokens,": Classify.window,
     "in `answer` {} with the question": Answer.window,
@@ -63,7 +62,7 @@ CLASSES = {
     "one point for each doubling of the rows of a class above {}": plan.USELESS_ROWS,
     "a difference paired by row: {} points with 770 rows": round(100 * plan.smallest_difference(770), 1),
     "the mean of the first {} of the layers comes first": texts.KEPT_LAYERS,
-    "({} folds, with near duplicates and groups together)": few_rows.FOLDS,
+    "({} folds, with near duplicates and groups together)": linear_candidates.FOLDS,
     "if there is time for it in {} folds": plan.TRAINED_FOLDS,
 }
 

@@ -18,9 +18,9 @@ from bothways.settings import Classify, Export, Regress, Tag
 from bothways.shrink.export import export
 from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
-from bothways.tasks.linear.few_rows import FewRows
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.linear_candidates import FewRows
 from bothways.training.finetuning.plan import make_plan
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions

@@ -10,9 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bothways.measure.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
 from bothways.settings import Classify
-from bothways.tasks import forward, training_task
+from bothways.tasks import forward, linear_start, training_task
 from bothways.tasks.forward import text_scores
-from bothways.tasks.linear import linear_start
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import text_reader

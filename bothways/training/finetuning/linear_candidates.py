@@ -26,7 +26,7 @@ from bothways.measure.linear.tfidf import Gram, TfidfModel
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import fit_temperature
 from bothways.tasks.forward import last_layer
-from bothways.tasks.linear.linear_baselines import MAX_OUTPUTS, METHODS
+from bothways.tasks.linear_baselines import MAX_OUTPUTS, METHODS
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import HeadInput, TextTask
 from bothways.text.data.split_tables import strata
