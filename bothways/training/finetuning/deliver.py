@@ -181,15 +181,25 @@ class FineTuneResult(results.RunResult):
         return f"<table>{head}{body}</table><p>{escape(self.verdict)}</p><p>{escape(str(report))}</p>"
 
 
-def deliver(plan: Plan, selection: Selection, comparison: Comparison, run: Run) -> FineTuneResult:
+def deliver(
+    plan: Plan, selection: Selection, comparison: Comparison, run: Run, *, trained: Plan | None = None
+) -> FineTuneResult:
     """Write the model, the TF-IDF model if it is saved, the report and the predictions; last the result, which marks
-    the run as done."""
+    the run as done. trained: the plan of a training whose model is not delivered, if that is another one."""
     encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
     facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
     run_result = result = encoder_result(plan, selection, comparison)
     seed = selection.kept.seed
     seed_files = seed_directory(run.directory, seed)
-    if reason := save_trained(plan, run, {**run.origin, **facts}, seed=seed, seed_directory=seed_files):
+    reason = save_trained(
+        trained or plan,
+        run,
+        {**run.origin, **facts},
+        seed=seed,
+        seed_directory=seed_files,
+        delivered="linear models of all rows" if trained else "",
+    )
+    if reason:
         run_result = result = result | {"not_delivered": reason}
     if tfidf:
         run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)

@@ -25,7 +25,7 @@ from bothways.training.finetuning.compare import (
     verdict,
 )
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
-from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps, smallest_difference
+from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps
 from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.training.finetuning.training import TIMED_STEPS, Trial
@@ -64,7 +64,7 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     few = plan.few
     assert few is not None
     logger.info(plan.task.summary.describe())
-    log_reason(plan, few)
+    log_reason(plan)
     with run.timed("out_of_fold"):
         chosen = few.chosen
     with run.timed("linear_start"):
@@ -83,15 +83,9 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     return plan, selection, compare_few(plan, chosen, encoder, others, run)
 
 
-def log_reason(plan: Plan, few: FewRows) -> None:
+def log_reason(plan: Plan) -> None:
     """Log why the encoder is not trained."""
-    rows = plan.task.summary.num_rows("train")
-    of = "" if few.has_numbers else f" of {format_count(few.task.num_outputs, 'class', 'classes')}"
-    logger.info(
-        f"{format_count(rows, 'row')}{of}: fine-tuning usually gains less than the "
-        f"{100 * smallest_difference(rows):.1f} points that so few rows can show; linear models on the frozen encoder "
-        f"and TF-IDF are fitted to all of them ({flag('epochs', 10)} trains the encoder)"
-    )
+    logger.info(plan.reason)
     if plan.unscored:
         logger.info(plan.unscored)
     if warning := unread_splits_warning(*(plan.sources[split] for split in ("train", "dev", "test"))):

@@ -69,6 +69,8 @@ def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
 def train(plan: Plan, run: Run) -> FineTuneResult:
     seeds = train_seeds(plan, run)
     selection = select(plan, seeds, run.directory)
+    if plan.build_linear and selection.scores.score.frozen:
+        return deliver(*fit_few_rows(plan.build_linear(), run), run, trained=plan)
     comparison = compare(plan, selection, run)
     return deliver(plan, selection, comparison, run)
 

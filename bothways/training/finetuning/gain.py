@@ -1,7 +1,7 @@
-"""The gain of a training on dev, for tasks that deliver the model before training unless the trained one is clearly
-better (`TrainingTask.needs_gain`)."""
+"""The gain of a training on dev: a task delivers the model before training unless the trained one is clearly better."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from bothways.measure.metrics.intervals import FEW_UNITS, difference_interval, p
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.linear_candidates import CERTAIN
 from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
 from bothways.training.run import Run
 from bothways.training.transforms import finalize_all
 
+LOSS = "loss"  # of a gain that is one of the loss
 GAIN = "gain.json"  # in the directory of a seed
 TRAINED = "trained"  # directory of a run: a trained model that is not delivered
 WEIGHTS = "not_delivered.safetensors"  # beside it: trained weights that are no clear gain
@@ -32,7 +34,8 @@ WEIGHTS = "not_delivered.safetensors"  # beside it: trained weights that are no 
 class Gain:
     """The metric on dev before training and after it, and the 95 % interval of the difference, paired by row.
 
-    fraction: of the way from the initial to the trained weights. rows: number of rows or queries of dev.
+    metric: or LOSS, whose difference is that from after to before. fraction: of the way from the initial to the trained
+    weights. rows: number of rows or queries of dev.
     """
 
     metric: str
@@ -48,6 +51,12 @@ class Gain:
         """Whether the interval lies above 0."""
         return self.low > metrics.TIE
 
+    @property
+    def difference(self) -> str:
+        if self.metric == LOSS:
+            return f"{self.low:+.3f} to {self.high:+.3f}"
+        return f"{100 * self.low:+.1f} to {100 * self.high:+.1f} points"
+
     def write(self, directory: Path) -> None:
         write_atomic(directory / GAIN, json.dumps(asdict(self)))
 
@@ -61,9 +70,11 @@ class Gain:
         """The two scores, and the difference with its interval in points; or that there are too few rows for them."""
         if self.rows < MIN_TEST_ROWS:
             return f"{format_count(self.rows, 'row')} of dev cannot show a gain"
+        form = ".3f" if self.metric == LOSS else ".2%"
         return (
-            f"{self.metric} {self.before:.2%} before training, {self.after:.2%} after it; the difference is "
-            f"{100 * self.low:+.1f} to {100 * self.high:+.1f} points (95 % interval, {format_count(self.rows, 'row')})"
+            f"{self.metric} {self.before:{form}} before training, {self.after:{form}} after it; the "
+            f"{'gain' if self.metric == LOSS else 'difference'} is {self.difference} (95 % interval, "
+            f"{format_count(self.rows, 'row')})"
         )
 
 
@@ -90,17 +101,29 @@ def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: f
     return Gain(plan.task.metric, before.value, after.value, low, high, fraction, num_units)
 
 
+def loss_gain(before_N: Tensor, after_N: Tensor, fraction: float) -> Gain:
+    """The gain from the losses of the rows of dev to lower ones. Of few rows they say more than decisions do."""
+    gain_N = before_N - after_N
+    mean = float(gain_N.mean())
+    half_width = CERTAIN * float(gain_N.std(correction=0)) / math.sqrt(len(gain_N))
+    before, after = float(before_N.mean()), float(after_N.mean())
+    return Gain(LOSS, before, after, mean - half_width, mean + half_width, fraction, len(gain_N))
+
+
 def write_trained(weights: Mapping[str, Tensor], directory: Path) -> None:
     """Store trained weights that are no clear gain, for `save_trained`."""
     directory.mkdir(parents=True, exist_ok=True)
     write_weights(dict(weights), directory / WEIGHTS)
 
 
-def save_trained(plan: Plan, run: Run, metadata: Mapping[str, Any], *, seed: int, seed_directory: Path) -> str:
+def save_trained(
+    plan: Plan, run: Run, metadata: Mapping[str, Any], *, seed: int, seed_directory: Path, delivered: str = ""
+) -> str:
     """Save the trained model of the kept seed beside the model of the run, if it is not delivered.
 
     metadata: of that model.
     seed_directory: with the gain and the weights of the seed.
+    delivered: name of what is delivered, if that is not the model before training.
 
     Returns the line that says so, or "" if the trained model is delivered.
     """
@@ -110,7 +133,7 @@ def save_trained(plan: Plan, run: Run, metadata: Mapping[str, Any], *, seed: int
 
     initial = plan.task.initial_model
     line = f"not delivered: training was not clearly better on dev than {initial}: {gain.describe()}"
-    line += f"; delivered: {initial}"
+    line += f"; delivered: {delivered or initial}"
     if not (seed_directory / WEIGHTS).exists():
         return line
 

@@ -23,6 +23,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
+from bothways.tasks.regress import Regression
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
 from bothways.text.batch import Batch
@@ -42,6 +43,8 @@ MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
 # share of the rows.
 USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
 LINEAR_MODELS = "linear models"  # as the description of a score names them
+MAX_LINEAR_ROWS = 5000  # of which linear models are fitted out-of-fold if training is no clear gain
+NO_GAIN = "training was not clearly better: linear models on the frozen encoder and TF-IDF are fitted to all rows"
 TRAINED_FOLDS = 5  # in which a training of few rows is tried
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
@@ -58,8 +61,9 @@ class Plan:
     into steps, and how often they are read; epochs None: depends on their number. budget: the time of the run. alpha:
     weight of a teacher's outputs. few: linear models of all rows on the frozen encoder, if these score the run.
     stays_frozen: whether they are the model of the run, since there are few rows; build_trained then builds the plan of
-    a training in cross-validation, which is tried if there is time (follows_few). skips_training: whether the model is
-    the linear start, because of a learning rate of 0.
+    a training in cross-validation, which is tried if there is time (follows_few). build_linear: the plan of such
+    models, for a run whose training is not clearly better on dev. reason: why the encoder is not trained.
+    skips_training: whether the model is the linear start, because of a learning rate of 0.
     uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
     whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
     the training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be the
@@ -84,7 +88,9 @@ class Plan:
     few: FewRows | None
     stays_frozen: bool
     build_trained: Callable[[], "Plan"] | None
+    build_linear: Callable[[], "Plan"] | None
     follows_few: bool
+    reason: str
     skips_training: bool
     uses_default_rate: bool
     tries_rates: bool
@@ -220,6 +226,8 @@ class ScoredRows:
     few: FewRows | None = None
     stays_frozen: bool = False
     build_trained: Callable[[], "ScoredRows"] | None = None
+    build_linear: Callable[[], "ScoredRows"] | None = None
+    reason: str = ""
     measured: str = ""
     unscored: str = ""
 
@@ -238,27 +246,50 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
-        return rows
+        has_linear = isinstance(task, TextTask) and num_rows <= MAX_LINEAR_ROWS and not settings.folds
+        if not has_linear or asks_for_training(settings) or not task.scoring.has_row_losses:
+            return rows
+        return replace(rows, build_linear=partial(linear_rows, rows, num_rows, NO_GAIN))
     remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for {flag('test')}, give one"
     if not isinstance(task, TextTask):
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
         return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
-    few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
+    linear = linear_rows(rows, num_rows, few_reason(num_rows, task))
+    few = linear.few
+    assert few is not None
     folded = replace(settings, test=None, folds=settings.folds or TRAINED_FOLDS)
 
     def build_trained() -> ScoredRows:
         return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
 
-    whole = few.task if is_few else with_dev(task, build_task, settings)
-    measured = f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, {LINEAR_MODELS}"
-    rows = replace(rows, task=whole, few=few, stays_frozen=is_few, measured="" if settings.test else measured)
-    if is_few and few.folds and not settings.test:
-        rows = replace(rows, build_trained=build_trained)
+    if is_few:
+        rows = replace(linear, build_trained=build_trained if few.folds and not settings.test else None)
+    else:
+        rows = replace(linear, task=with_dev(task, build_task, settings), stays_frozen=False)
     if few.folds or settings.test:
         return rows
     reason = f"{num_rows} rows are too few for folds"
     enough = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
     return replace(rows, measured="", unscored=f"no score: {reason}; {enough}")
+
+
+def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
+    """The same rows for linear models, over all of them but test rows with their own file. reason: see Plan."""
+    task, settings = rows.task, rows.settings
+    assert isinstance(task, TextTask)
+    few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
+    measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, {LINEAR_MODELS}"
+    return replace(rows, task=few.task, few=few, stays_frozen=True, reason=reason, measured=measured)
+
+
+def few_reason(num_rows: int, task: TextTask) -> str:
+    """Why the encoder is not trained on few rows."""
+    kinds = "" if isinstance(task, Regression) else f" of {format_count(task.num_outputs, 'class', 'classes')}"
+    return (
+        f"{format_count(num_rows, 'row')}{kinds}: fine-tuning usually gains less than the "
+        f"{100 * smallest_difference(num_rows):.1f} points that so few rows can show; linear models on the frozen "
+        f"encoder and TF-IDF are fitted to all of them ({flag('epochs', 10)} trains the encoder)"
+    )
 
 
 def with_dev(task: TrainingTask, build_task: BuildTask, settings: FineTune) -> TrainingTask:
@@ -330,7 +361,9 @@ def plan_of(
         few=rows.few,
         stays_frozen=frozen,
         build_trained=partial(trained_plan, rows, processes, budget) if rows.build_trained and fold is None else None,
+        build_linear=partial(linear_plan, rows, processes, budget) if rows.build_linear and fold is None else None,
         follows_few=follows_few,
+        reason=rows.reason,
         skips_training=rate == 0 and has_start,
         uses_default_rate=rate is None,
         tries_rates=rate is None and has_start and has_losses,
@@ -354,6 +387,12 @@ def trained_plan(rows: ScoredRows, processes: Processes, budget: Budget) -> Plan
     """The plan of a training of few rows in cross-validation."""
     assert rows.build_trained
     return plan_of(rows.build_trained(), None, processes, budget=budget, follows_few=True)
+
+
+def linear_plan(rows: ScoredRows, processes: Processes, budget: Budget) -> Plan:
+    """The plan of linear models of the rows of a training."""
+    assert rows.build_linear
+    return plan_of(rows.build_linear(), None, processes, budget=budget)
 
 
 def training_options(

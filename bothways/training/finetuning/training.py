@@ -14,7 +14,6 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from math import sqrt
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,7 +35,7 @@ from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
 from bothways.training.finetuning.baselines import BaselineScore
 from bothways.training.finetuning.budget import LABEL_CHECK
-from bothways.training.finetuning.gain import dev_score, gain_of, write_trained
+from bothways.training.finetuning.gain import dev_score, gain_of, loss_gain, write_trained
 from bothways.training.finetuning.plan import EVALUATION_SHARE, Plan, evaluation_interval, num_steps
 from bothways.training.finetuning.processes import Training
 from bothways.training.progress import TrainingProgress
@@ -58,7 +57,6 @@ FEW_ROWS = 300  # with fewer rows the loss selects, since it has more informatio
 FITS = 5  # of linear models, in the search for label errors: a fold each
 EVALUATION = "evaluation"  # of dev, in the seconds of the budget
 SAMPLES = 256  # examples whose tokens and labels are hashed
-DOUBT = 0.5  # the initial weights are kept unless the gain is larger than this many standard errors
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
     if initial and options.steps and plan.task.needs_gain:
         fraction = select_gain(plan, model, initial, directory)
     elif initial and options.steps:
-        fraction = select_fraction(plan, model, initial)
+        fraction = select_fraction(plan, model, initial, directory)
     return 0 if fraction == 0 else progress.best_step, options
 
 
@@ -347,32 +345,47 @@ def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
     )
 
 
-def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor]) -> float:
-    """Give the model the best of the weights between `initial` and its own, in place; returns their fraction.
+def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
+    """Give the model the best of the weights between `initial` and its own, in place, or the initial ones unless the
+    best is clearly better on dev; returns their fraction. The gain is stored in the directory, with the trained weights
+    if they are not kept.
 
     By the loss on dev, for few rows; else by the metric, and the loss for ties.
     """
     scoring, trained = plan.task.scoring, trained_state(model)
     quality_by_fraction: dict[float, tuple[float, float]] = {}
     losses_by_fraction: dict[float, Tensor] = {}
+    scores: dict[float, BaselineScore] = {}
     for fraction in FRACTIONS:
         model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
         outputs = scoring.outputs(plan.inference_copy(model), "dev")
         losses_N = scoring.row_losses("dev", outputs)
-        assert losses_N is not None
-        metric = scoring.compute_metrics("dev", outputs)[scoring.metric] if len(losses_N) >= FEW_ROWS else 0.0
+        metric = 0.0
+        if len(losses_N) >= FEW_ROWS:
+            metric = scoring.compute_metrics("dev", outputs)[scoring.metric]
+            scores[fraction] = dev_score(plan, outputs)
         quality_by_fraction[fraction] = (metric, -float(losses_N.mean()))
         losses_by_fraction[fraction] = losses_N
-    best = max(FRACTIONS, key=quality_by_fraction.__getitem__)
-    gain_N = losses_by_fraction[0.0] - losses_by_fraction[best]
-    if len(gain_N) < FEW_ROWS and gain_N.mean() <= DOUBT * gain_N.std(correction=0) / sqrt(len(gain_N)):
-        best = 0.0
-    if 0.0 < best < 1.0:
+
+    best = max(FRACTIONS[1:], key=quality_by_fraction.__getitem__)
+    gain = loss_gain(losses_by_fraction[0.0], losses_by_fraction[best], best)
+    if scores and not gain.is_clear:
+        gain = gain_of(plan, scores[0.0], scores[best], best)
+    is_better = gain.is_clear and quality_by_fraction[best] > quality_by_fraction[0.0]
+    kept = best if is_better else 0.0
+
+    weights = dict(interpolate(initial, trained, best))
+    if not kept:
+        logger.info(f"not kept: the trained weights: {gain.describe()}")
+        gain.write(directory)
+        if not plan.quantizes:  # int8 layers are trained from the weights that are kept
+            write_trained(weights, directory)
+    elif kept < 1.0:
         logger.info(
-            f"kept: {best:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
+            f"kept: {kept:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
         )
-    model.load_state_dict(dict(interpolate(initial, trained, best)), strict=False)
-    return best
+    model.load_state_dict(weights if kept else dict(initial), strict=False)
+    return kept
 
 
 def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:

@@ -16,9 +16,11 @@ from bothways.measure.linear import linear_head, tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import with_head
 from bothways.settings import Classify, Regress, TrainEmbed
+from bothways.tasks.classify import ClassScoring
 from bothways.tasks.texts import HeadInput
-from bothways.training.finetuning import finetune, plan
+from bothways.training.finetuning import finetune, plan, training
 from bothways.training.finetuning.budget import Budget
+from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.losses import classification_loss
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows
@@ -348,3 +350,58 @@ def test_a_part_that_takes_too_much_of_the_minutes_is_left_out(part, allowed):
 def test_pairs_for_vectors_are_not_concerned(checkpoint_of, tmp_path):
     settings = TrainEmbed(model=checkpoint_of(), train=pair_rows(0, 60), out=tmp_path / "run")
     assert plan.make_plan(settings).few is None
+
+
+# --- a training that is no clear gain ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def more_rows():
+    """Just more than few of two classes."""
+    return [row for row in class_rows(7, 420) if row["label"] != "none"][:270]
+
+
+def test_without_a_clear_gain_linear_models_of_all_rows_are_delivered(few, more_rows, monkeypatch, tmp_path):
+    def unclear(before_N, after_N, fraction):
+        return Gain(LOSS, 0.4, 0.39, -0.01, 0.03, fraction, len(before_N))
+
+    monkeypatch.setattr(training, "loss_gain", unclear)
+    result = bothways.train(replace(few.settings, train=more_rows, batch_tokens=2048, out=tmp_path / "run"))
+    assert result.not_delivered.startswith("not delivered: training was not clearly better on dev")
+    assert "loss 0.400 before training, 0.390 after it; the gain is -0.010 to +0.030" in result.not_delivered
+    assert "delivered: linear models of all rows" in result.not_delivered
+    assert result.rows == len(more_rows) and result.measured.startswith("out-of-fold, 270 rows, 10 folds")
+    trained = checkpoint.load(tmp_path / "run" / "trained")
+    assert trained.model.config.num_hidden_layers == 4 and trained.labels == ("canine", "feline")
+
+
+def test_with_a_clear_gain_the_trained_model_is(few, more_rows, monkeypatch, tmp_path):
+    def clear(before_N, after_N, fraction):
+        return Gain(LOSS, 0.4, 0.3, 0.05, 0.15, fraction, len(before_N))
+
+    monkeypatch.setattr(training, "loss_gain", clear)
+    monkeypatch.setattr(ClassScoring, "row_losses", falling(ClassScoring.row_losses))
+    result = bothways.train(replace(few.settings, train=more_rows, batch_tokens=2048, out=tmp_path / "run"))
+    assert result.not_delivered == "" and not result.frozen and result.measured == ""
+    assert not (tmp_path / "run" / "trained").exists()
+
+
+def falling(row_losses):
+    """Losses on dev that fall from one evaluation to the next, as of a training that helps."""
+    calls = iter(range(1000))
+
+    def losses(self, split, outputs):
+        return row_losses(self, split, outputs) * 0.99 ** next(calls)
+
+    return losses
+
+
+def test_the_gain_of_losses_is_that_of_pairs():
+    draw = torch.Generator().manual_seed(0)
+    before = torch.rand(100, generator=draw)
+    same = loss_gain(before, before, 1.0)
+    assert same.low == same.high == 0 and not same.is_clear
+    less = loss_gain(before, before - 0.1, 0.5)
+    assert less.is_clear and less.low == pytest.approx(0.1, abs=1e-6)
+    noise = loss_gain(before, before - 0.01 + torch.randn(100, generator=draw), 1.0)
+    assert not noise.is_clear and noise.low < 0 < noise.high
