@@ -42,15 +42,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     if rows:
         curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
         curves.write(run.directory / "curves.svg")
-    if folds:
-        content = folds_content(task, folds)
-    elif plan.stays_frozen and plan.unscored:
-        nothing = Predictions.joined([])
-        content = Content([], page.SeedTable(task.metric, [], unit), nothing, nothing, "", [])
-    else:
-        trained, calibration = plan.inference_copy(model), selection.calibration
-        by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
-        content = seeds_content(plan, by_split, shown)
+    content = content_of(plan, selection, shown)
     doubtful, examined = check_labels(plan, content.unseen)
     note = "" if examined == sum(map(task.summary.num_rows, task.data)) else content.note
     likely = [case for case in doubtful if case.is_likely]
@@ -75,10 +67,9 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
     kinds = dict[str, dict[str, str]]()
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
-    train, delivered = plan.sources["train"], result.get("delivered")
     report = page.Page(
         f"{run.directory.name}: {task.name}",
-        f"{delivered} fitted to {train}" if delivered else f"{plan.sources['model']} fine-tuned on {train}",
+        description(plan, result.get("delivered")),
         content.scores,
         sections,
         warnings,
@@ -100,6 +91,16 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         page.write_predictions(table | other, run.directory / LABEL_ERRORS)
     if any(kinds.values()):
         run.update_metadata(column_kinds=kinds)
+
+
+def description(plan: Plan, delivered: str | None) -> str:
+    """What the model of the run is. delivered: name of the baseline that is delivered instead of the encoder."""
+    train, model = plan.sources["train"], plan.sources["model"]
+    if delivered:
+        return f"{delivered} fitted to {train}"
+    if plan.stays_frozen:
+        return f"{model}, frozen, with linear models fitted to {train}"
+    return f"{model} fine-tuned on {train}"
 
 
 def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue], int]:
@@ -163,6 +164,19 @@ class Content:
     unseen: Predictions
     note: str
     warnings: list[str]
+
+
+def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content":
+    """The part of the page about the scores of a model. shown: of the one that is delivered."""
+    task = plan.task
+    if shown.folds:
+        return folds_content(task, shown.folds)
+    if plan.stays_frozen and plan.unscored:
+        nothing = Predictions.joined([])
+        return Content([], page.SeedTable(task.metric, [], metric_unit(task.metric)), nothing, nothing, "", [])
+    trained, calibration = plan.inference_copy(selection.model.model), selection.calibration
+    by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
+    return seeds_content(plan, by_split, shown)
 
 
 def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
