@@ -106,7 +106,9 @@ def test_every_classifier_is_compared_with_baselines_and_has_an_interval(shorten
     _, _, figures = shortened
     low, high = figures["all"]["interval"]
     assert 0 <= low <= figures["all"]["accuracy"] <= high <= 1
-    assert {*figures["all"]["baselines"]} >= {"TF-IDF + logistic regression", "frozen vectors + logistic regression"}
+    names = {*figures["all"]["baselines"]}
+    assert "TF-IDF + logistic regression" in names
+    assert any(name.startswith("frozen vectors") and name.endswith("+ logistic regression") for name in names)
 
 
 def test_rows_of_training_and_test_are_apart(shortened):
@@ -115,7 +117,9 @@ def test_rows_of_training_and_test_are_apart(shortened):
     groups = ({row["group"] for row in messages if row["split"] == split} for split in ("train", "test"))
     assert not set.intersection(*groups)
     rows = json.loads((out / "all" / "bothways.json").read_text())["rows"]
-    assert rows["train"] + rows["dev"] == sum(row["split"] == "train" for row in messages if row["label"] in KINDS)
+    assert rows["train"] + rows.get("dev", 0) == sum(
+        row["split"] == "train" for row in messages if row["label"] in KINDS
+    )
     settings = json.loads((out / "pretrain" / "bothways.json").read_text())["settings"]
     assert settings["corpus"] == [str(out / "text" / "train_books.jsonl")]
 

@@ -24,6 +24,7 @@ from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
 from bothways.training.run import Run
 from bothways.training.transforms import finalize_all
 
+DOUBT = 0.5  # standard errors of a gain that is enough for a training that was asked for
 LOSS = "loss"  # of a gain that is one of the loss
 GAIN = "gain.json"  # in the directory of a seed
 TRAINED = "trained"  # directory of a run: a trained model that is not delivered
@@ -50,6 +51,11 @@ class Gain:
     def is_clear(self) -> bool:
         """Whether the interval lies above 0."""
         return self.low > metrics.TIE
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it is more than DOUBT standard errors."""
+        return self.low + self.high > DOUBT / CERTAIN * (self.high - self.low) + metrics.TIE
 
     @property
     def difference(self) -> str:

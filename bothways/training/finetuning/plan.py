@@ -62,9 +62,9 @@ class Plan:
     weight of a teacher's outputs. few: linear models of all rows on the frozen encoder, if these score the run.
     stays_frozen: whether they are the model of the run, since there are few rows; build_trained then builds the plan of
     a training in cross-validation, which is tried if there is time (follows_few). build_linear: the plan of such
-    models, for a run whose training is not clearly better on dev. reason: why the encoder is not trained.
-    skips_training: whether the model is the linear start, because of a learning rate of 0.
-    uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
+    models, for a run whose training is not clearly better on dev. was_asked: whether a training was asked for. reason:
+    why the encoder is not trained. skips_training: whether the model is the linear start, because of a learning rate of
+    0. uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
     whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
     the training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be the
     model of the run; not if an option asks for a kind of encoder.
@@ -90,6 +90,7 @@ class Plan:
     build_trained: Callable[[], "Plan"] | None
     build_linear: Callable[[], "Plan"] | None
     follows_few: bool
+    was_asked: bool
     reason: str
     skips_training: bool
     uses_default_rate: bool
@@ -363,6 +364,7 @@ def plan_of(
         build_trained=partial(trained_plan, rows, processes, budget) if rows.build_trained and fold is None else None,
         build_linear=partial(linear_plan, rows, processes, budget) if rows.build_linear and fold is None else None,
         follows_few=follows_few,
+        was_asked=asks_for_training(settings),
         reason=rows.reason,
         skips_training=rate == 0 and has_start,
         uses_default_rate=rate is None,

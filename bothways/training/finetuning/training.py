@@ -347,8 +347,8 @@ def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
 
 def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
     """Give the model the best of the weights between `initial` and its own, in place, or the initial ones unless the
-    best is clearly better on dev; returns their fraction. The gain is stored in the directory, with the trained weights
-    if they are not kept.
+    best is clearly better on dev (likely better, if a training was asked for); returns their fraction. The gain is
+    stored in the directory, with the trained weights if they are not kept.
 
     By the loss on dev, for few rows; else by the metric, and the loss for ties.
     """
@@ -371,8 +371,8 @@ def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], dir
     gain = loss_gain(losses_by_fraction[0.0], losses_by_fraction[best], best)
     if scores and not gain.is_clear:
         gain = gain_of(plan, scores[0.0], scores[best], best)
-    is_better = gain.is_clear and quality_by_fraction[best] > quality_by_fraction[0.0]
-    kept = best if is_better else 0.0
+    is_enough = gain.is_likely if plan.was_asked else gain.is_clear
+    kept = best if is_enough and quality_by_fraction[best] > quality_by_fraction[0.0] else 0.0
 
     weights = dict(interpolate(initial, trained, best))
     if not kept:

@@ -244,7 +244,9 @@ def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small):
 def test_the_printed_score_of_a_small_table_has_its_measure(small, capsys):
     result = small.result
     output.finetune(small.settings, result)
-    assert f"out-of-fold accuracy {result.mean:.2%} ({result.measured}) (95 % interval" in capsys.readouterr().out
+    low, high = result.interval
+    score = f"out-of-fold accuracy {100 * low:.1f} to {high:.1%} (95 % interval, 24 rows); measured {result.mean:.2%}"
+    assert f"{score} ({result.measured})" in capsys.readouterr().out
     output.finetune(replace(small.settings, json=True), result)
     assert json.loads(capsys.readouterr().out)["measured"] == result.measured
 

@@ -10,7 +10,7 @@ from bothways.measure.metrics import intervals, label_errors
 from bothways.settings import Answer, Classify
 from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
 from bothways.training import loop
-from bothways.training.finetuning import budget, linear_candidates, plan, training
+from bothways.training.finetuning import budget, gain, linear_candidates, plan, training
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
 
@@ -38,7 +38,8 @@ FINETUNING = {
     "to {} evaluations in a run": plan.MAX_EVALUATIONS,
     "as many as take {:.0%} of its time": plan.EVALUATION_SHARE,
     "With fewer than {} rows, it does so by the mean loss": training.FEW_ROWS,
-    "unless the gain is more than {} a standard error": training.DOUBT,
+    "unless the gain is at most {} a standard error": gain.DOUBT,
+    "or with at most {:,} rows of texts": plan.MAX_LINEAR_ROWS,
     "TF-IDF uses the {:,} most frequent n-grams": tfidf.MAX_TERMS,
     "at most {:,} training rows": tfidf.MAX_TRAIN_ROWS,
     "their frozen vectors are fitted to at most {:,} rows": texts.MAX_PAIRS,

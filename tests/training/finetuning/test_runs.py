@@ -136,7 +136,7 @@ def test_a_result_prints_as_a_line(run):
     line, result = repr(run.result), run.result
     low, high = result.interval
     score = f"test accuracy {low:.4f} to {high:.4f} (95 % interval, {result.rows} rows), measured {result.mean:.4f}"
-    verdict = result.verdict.partition(";")[0]
+    verdict = (result.not_delivered or result.verdict).partition(";")[0]
     assert line == f"FineTuneResult(classify: {score}; {verdict}; {result.directory})" and "\n" not in line
     narrow = replace(result, mean=0.9, interval=(0.89, 0.91))
     assert "test accuracy 0.9000 (95 % interval 0.8900 to 0.9100); " in repr(narrow)
