@@ -36,6 +36,17 @@ STAGES = {  # settings, and places in the order of a run
             "before training.finetuning.deliver:write_tfidf",
         ],
     ),
+    "few": (  # linear models, and a training that is tried in folds
+        {"epochs": None, "minutes": 600.0},
+        [
+            "after training.finetuning.plan:choose_rows",
+            "before training.finetuning.few_rows:fit_candidate",
+            "before training.finetuning.few_rows:estimate_trainings",
+            "before training.finetuning.seeds:score 3",
+            "before training.finetuning.finetune:compare_trained",
+            "before training.finetuning.deliver:write_report",
+        ],
+    ),
 }
 
 SOME = {  # soak/test_finetune_kills.py has all places
@@ -47,6 +58,10 @@ SOME = {  # soak/test_finetune_kills.py has all places
         "before training.finetuning.seeds:score",
         "before training.finetuning.select:mean_scores",
         "before training.finetuning.compare:lead_on_dev",
+    ],
+    "few": [
+        "before training.finetuning.seeds:score 3",
+        "before training.finetuning.finetune:compare_trained",
     ],
 }
 
