@@ -35,8 +35,9 @@ def check_classify_dataframe(output, packaged):
 
 
 def check_labels_to_model(output, packaged):
-    head, first = output.splitlines()[:2]
-    assert head.startswith("file,row,") and re.match(r"train,3,.*,praise,delivery,", first)  # the wrong one
+    head, *first = output.splitlines()[:4]
+    assert head.startswith("file,row,")
+    assert any(re.match(r"train,3,.*,praise,delivery,", line) for line in first)  # the wrong one
     assert re.search(r"^to label next: \['.+'\]$", output, re.MULTILINE)
     assert re.search(r"^accuracy +0\.\d+ +0\.\d+  difference [+-]0\.\d+ \(95 % interval", output, re.MULTILINE)
     assert output.endswith("['delivery', 'billing']\n")

@@ -249,20 +249,26 @@ class FakeScoring:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "fraction"),
+    ("numbers", "asked", "fraction"),
     [
-        ([0.5] * 20, 0.5),
-        ([1.0] * 20, 1.0),
-        ([2.0] * 20, 1.0),
-        ([-1.0] * 20, 0.0),
-        ([-3.0, 3.3] * 10, 0.0),  # the gain is less than half its standard error
-        ([0.5] * 300, 0.75),  # enough rows: the metric decides
+        ([0.5] * 20, False, 0.5),
+        ([1.0] * 20, False, 1.0),
+        ([2.0] * 20, False, 1.0),
+        ([-1.0] * 20, True, 0.0),
+        ([-3.0, 3.3] * 10, True, 0.0),  # the gain is less than half its standard error
+        ([2.0] * 12 + [-1.2] * 8, True, 0.75),  # about one standard error
+        ([2.0] * 12 + [-1.2] * 8, False, 0.0),
+        ([0.5] * 300, False, 0.75),  # enough rows: the metric decides
     ],
 )
-def test_the_point_between_two_models_with_the_lowest_loss_on_few_rows_is_kept(numbers, fraction):
+def test_the_point_with_the_lowest_loss_on_few_rows_is_kept_if_the_gain_is_clear(
+    numbers, asked, fraction, tmp_path, monkeypatch
+):
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.ones_(model.weight)
     task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
-    plan = SimpleNamespace(task=task, inference_copy=lambda model: model)
-    assert training.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}) == fraction
+    plan = SimpleNamespace(task=task, inference_copy=lambda model: model, was_asked=asked, quantizes=False)
+    monkeypatch.setattr(training, "dev_score", lambda plan, outputs: None)
+    assert training.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}, tmp_path) == fraction
+    assert (tmp_path / "not_delivered.safetensors").exists() == (fraction == 0)
     assert model.weight.item() == fraction
