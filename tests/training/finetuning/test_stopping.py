@@ -14,7 +14,7 @@ from bothways.tasks.training_task import Epoch
 from bothways.text.batch import Batch
 from bothways.training.finetuning import training
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.plan import evaluation_interval, make_plan, num_epochs
+from bothways.training.finetuning.plan import EVALUATION_SHARE, evaluation_interval, make_plan, num_epochs
 from bothways.training.finetuning.training import STEPS
 from bothways.training.loop import fit, moving_average
 from bothways.training.run import Run, read_metrics
@@ -134,7 +134,8 @@ def settings(checkpoint_of, rows, tmp_path):
 @pytest.mark.slow
 def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypatch):
     monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 0.5))
-    bounded = replace(settings, minutes=0.1, checkpoint_every=2)
+    monkeypatch.setattr(training, "seconds_for_training", lambda plan: 6.0 * (1 + EVALUATION_SHARE))
+    bounded = replace(settings, minutes=600.0, checkpoint_every=2)
     log = Run.log_metrics
 
     def stops(self, **row):
