@@ -324,7 +324,7 @@ def test_the_whole_workflow_by_commands(tmp_path, output_of):
     tuning = ("finetune", "classify", "--model", tmp_path / "run", "--train", tmp_path / "t.csv", "-o", tmp_path / "c")
     result = json.loads(output_of(*tuning, "--json"))
     named = ["task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval"]
-    named += ["rows", "pooled", "baselines", "verdict", "frozen", "dtype"]
+    named += ["rows", "pooled", "baselines", "verdict", "frozen", "dtype", "readers"]
     assert list(result) == named and result["interval"][0] < result["mean"] + 1e-9 and result["rows"] == 60
     assert result["n"] == 1 and result["scores"] == [result["mean"]] and result["split"] == "folds"
     (tmp_path / "new.txt").write_text("a dog ran\n")
@@ -337,9 +337,9 @@ def test_a_score_on_dev_is_printed_as_selected_on(make_model, tokenizer, tmp_pat
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a cat {n},x\nthe dog {n},y\n" for n in range(10)))
     tuning = ("finetune", "classify", "--model", tmp_path / "m", "--train", tmp_path / "t.csv", "--epochs", "0.1")
     prose = output_of(*tuning, "-o", tmp_path / "a", "--dev", tmp_path / "t.csv")
-    assert prose.startswith("dev accuracy") and "one seed" in prose and "selected on this set" in prose
+    assert "\ndev accuracy" in f"\n{prose}" and "one seed" in prose and "selected on this set" in prose
     prose = output_of(*tuning, "-o", tmp_path / "b", "--test", tmp_path / "t.csv", "--seeds", "2")
-    assert prose.startswith("test accuracy") and "over 2 seeds" in prose and "selected on" not in prose
+    assert "\ntest accuracy" in f"\n{prose}" and "over 2 seeds" in prose and "selected on" not in prose
 
 
 # --- a run stopped, and several processes -----------------------------------------------------------------------------
