@@ -19,9 +19,9 @@ class Recipe(base.Optimization, base.Compute, base.Printed):
     seed: int = option("training", default=0, least=0, most=2**63 - 1)
     """Random seed; with --seeds N, the runs use this seed and the N - 1 that follow it."""
     epochs: float | None = option("training", default=None, least=0.001, first=True)
-    """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20]"""
+    """Passes over the training data. [3; for small data enough for 150 to 300 steps, at most 20; of few rows none]"""
     minutes: float | None = option("training", default=None, least=0.001, first=True)
-    """Time for training; fewer epochs if they would take longer. Steps are timed before the first one."""
+    """Limit of the run: fewer epochs, and parts of the comparison left out. Few rows: time to try training, too."""
     batch_tokens: int | None = option("training", default=None, least=1)
     """Maximum tokens per step; a longer example is its own step. [2048; fewer for small data, at least 16 texts]"""
     batch_size: int | None = option("training", default=None, least=1)

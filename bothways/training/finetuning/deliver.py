@@ -63,7 +63,7 @@ class FineTuneResult(results.RunResult):
     baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
     it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
     teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
-    measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 10 folds, frozen vectors and TF-IDF".
+    measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
     dev, and where the trained one is; "" if that is delivered.

@@ -67,11 +67,12 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     log_reason(plan)
     with run.timed("out_of_fold"):
         chosen = few.chosen
+    delivered = chosen if chosen.reads else few.best_head
     with run.timed("linear_start"):
-        encoder = fit_candidate(plan, few, chosen if chosen.reads else few.best_head)
+        encoder = fit_candidate(plan, few, delivered)
         others = list[Fitted]()
         if plan.compares:
-            others = [fit_candidate(plan, few, one) for one in few.others if one is not encoder.candidate]
+            others = [fit_candidate(plan, few, one) for one in few.others if one is not delivered]
     assert encoder.model is not None
     calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
     stored = calibration.to_json() if calibration else None
@@ -94,6 +95,8 @@ def log_reason(plan: Plan) -> None:
 
 def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitted:
     """Fit a candidate to all rows, and score it."""
+    if few.folds:
+        candidate = few.scored(candidate)
     task: TrainingTask = few.task
     model = None
     words = few.fit_words(candidate) if candidate.word_share else None
@@ -147,7 +150,7 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
             continue
         score = next(one for one in scores if one.name == other.candidate.name)
         lead = score.lead_over(encoder.as_baseline())
-        is_delivered = other.candidate is chosen and plan.delivers_tfidf
+        is_delivered = other.candidate.name == chosen.name and plan.delivers_tfidf
         if is_delivered or not is_clearly_better(differences(encoder.scores, [score])[score.name]):
             assert other.words is not None and plan.few is not None
             model = other.words.scaled(1.0, plan.few.mean_output)
@@ -212,7 +215,7 @@ def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) ->
     assert plan.few is not None
     few = replace(plan.few, num_folds=trained.num_folds)
     chosen = next(one for one in few.candidates if one.name == plan.few.chosen.name)
-    linear = few.predictions(chosen)
+    linear = few.predictions(few.scored(chosen))
     by_location = {}
     for result in results:
         assert result.predictions is not None

@@ -35,7 +35,8 @@ from bothways.text.data.splits import fold_groups
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
-FOLDS, FEWER_FOLDS = 10, 3
+FOLDS, FEWER_FOLDS = 10, 3  # for choosing among candidates
+SCORE_FOLDS = 30  # for the score of the chosen one, whose models are then fitted to nearly all rows
 MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the penalty of standardized features, falling
 USUAL_STRENGTH = 0.1  # for rows that are too few for folds
@@ -75,20 +76,30 @@ class LinearCandidate:
 @dataclass(frozen=True)
 class FewRows:
     """The rows of a task, all in train, and what linear models make of them. num_folds: None: as many as suit.
-    initial_checkpoints: by what the head reads, as far as they are made."""
+    initial_checkpoints, head_scores: by what the head reads, as far as they are made."""
 
     task: TextTask
     num_folds: int | None = None
     initial_checkpoints: dict[HeadInput, Checkpoint] = field(default_factory=dict)
+    head_scores: dict[HeadInput, Floats] = field(default_factory=dict)
 
     @cached_property
     def folds(self) -> list[list[int]]:
         """The rows of each fold, stratified, with groups and near duplicates together; empty if rows are too few."""
+        if len(self.task.tables["train"]) < self.task.min_folded_rows:
+            return []
+        return self.divide(FOLDS)
+
+    @cached_property
+    def score_folds(self) -> list[list[int]]:
+        """Those of the score: more of them."""
+        return self.divide(SCORE_FOLDS) if self.folds else []
+
+    def divide(self, number: int) -> list[list[int]]:
+        """So many folds, or as many as there are groups; fewer of very many rows; none, if a fold would be empty."""
         table, settings = self.task.tables["train"], self.task.settings
         groups = table.groups or table.keys
-        if len(table) < self.task.min_folded_rows:
-            return []
-        usual = FOLDS if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
+        usual = number if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
         folds = self.num_folds or min(usual, len({*groups}))
         labels = strata(settings, table)
         try:
@@ -262,6 +273,35 @@ class FewRows:
         if not self.has_numbers:
             return 0.0
         return float(self.task.outputs_of(np.zeros((1, 1)))[0])
+
+    def scored(self, candidate: LinearCandidate) -> LinearCandidate:
+        """The candidate with the scores of the folds of the score, by the strengths that were chosen before."""
+        scores_NC = np.zeros((len(self.targets), self.task.num_outputs), np.float32)
+        if candidate.reads is not None:
+            scores_NC += (1 - candidate.word_share) * self.score_head(candidate.reads)
+        if candidate.word_share:
+            scores_NC += candidate.word_share * self.word_scores
+        return replace(candidate, scores_NC=scores_NC)
+
+    def score_head(self, reads: HeadInput) -> Floats:
+        """Scores of a head, by the folds of the score."""
+        if reads not in self.head_scores:
+            self.head_scores[reads] = self.score_part(self.features(reads), self.heads[reads], standardize=True)
+        return self.head_scores[reads]
+
+    @cached_property
+    def word_scores(self) -> Floats:
+        """Scores of TF-IDF, by the folds of the score."""
+        assert self.gram is not None and self.words is not None
+        return self.score_part(self.gram.features_NR, self.words, standardize=False)
+
+    def score_part(self, x_NF: torch.Tensor, part: LinearPart, *, standardize: bool) -> Floats:
+        rows = (x_NF, self.targets)
+        scores_1NC = linear_head.out_of_fold(
+            rows, self.task.row_loss, self.task.num_outputs, self.score_folds, [part.strength], standardize=standardize
+        )
+        scores_NC: Floats = scores_1NC[0].numpy() / part.temperature
+        return scores_NC
 
     def predictions(self, candidate: LinearCandidate) -> Predictions:
         """Of each row, out-of-fold."""

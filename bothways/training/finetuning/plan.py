@@ -279,7 +279,7 @@ def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
     task, settings = rows.task, rows.settings
     assert isinstance(task, TextTask)
     few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
-    measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.folds)} folds, {LINEAR_MODELS}"
+    measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.score_folds)} folds, {LINEAR_MODELS}"
     return replace(rows, task=few.task, few=few, stays_frozen=True, reason=reason, measured=measured)
 
 

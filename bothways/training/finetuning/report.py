@@ -112,7 +112,10 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     is_complete = len(examined) == sum(map(plan.task.summary.num_rows, plan.task.data))
     if plan.compares and not is_complete and LABEL_CHECK not in plan.budget.left_out:
         with working("label errors"):
-            rest = plan.few.predictions(plan.few.chosen) if plan.few and plan.few.folds else plan.task.out_of_fold()
+            if plan.few and plan.few.folds:
+                rest: Predictions | None = plan.few.predictions(plan.few.scored(plan.few.chosen))
+            else:
+                rest = plan.task.out_of_fold()
         if rest:
             others = [case for case in plan.task.view.label_issues(rest) if case.where not in examined]
             issues += [replace(case, source="frozen vectors of the other folds") for case in others]

@@ -87,12 +87,12 @@ class CrossValidation:
 
     @staticmethod
     def out_of_fold(few: FewRows, candidate: LinearCandidate) -> "CrossValidation":
-        """That of a linear model of few rows: the score of all rows together."""
+        """That of a linear model of few rows, by the folds of the score: the score of all rows together."""
         scoring, whole = few.task.scoring, few.predictions(candidate)
         scores = scoring.score_predictions(whole)
         values = scoring.compute_metrics("train", few.task.outputs_of(candidate.scores_NC))
         resamples = Resamples.of(scores, few.task.metric)
-        return CrossValidation([values], (), [*map(whole.take, few.folds)], scores, resamples, is_pooled=True)
+        return CrossValidation([values], (), [*map(whole.take, few.score_folds)], scores, resamples, is_pooled=True)
 
     @property
     def all_predictions(self) -> Predictions:
@@ -243,12 +243,13 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
     scores = ModelScores(task, plan.split, metrics_by_seed, kept.seed, Resamples.mean(resamples, same_rows=True))
     baselines = seeds[plan.seeds[0]].baselines
     if plan.few and plan.few.folds:
-        folds = CrossValidation.out_of_fold(plan.few, plan.few.chosen)
+        folds = CrossValidation.out_of_fold(plan.few, plan.few.scored(plan.few.chosen))
         scores = replace(scores, folds=folds, resamples=folds.resamples)
         baselines = []
         if plan.compares:
             others = [candidate for candidate in plan.few.others if candidate is not plan.few.chosen]
-            baselines = [BaselineScore.of(one.name, plan.few.task, plan.few.predictions(one)) for one in others]
+            scored = [*map(plan.few.scored, others)]
+            baselines = [BaselineScore.of(one.name, plan.few.task, plan.few.predictions(one)) for one in scored]
     elif plan.num_folds:
         folds = CrossValidation.of(plan, [result for result in results if result.fold is not None])
         scores = replace(scores, folds=folds, resamples=folds.resamples)

@@ -110,7 +110,7 @@ def test_all_rows_are_scored_out_of_fold_and_fitted(few):
     predicted = [json.loads(line) for line in lines]
     assert sorted(row["row"] for row in predicted) == [*range(45)]
     assert result.mean == np.mean([row["gold"] == row["predicted"] for row in predicted])
-    assert result.measured == "out-of-fold, 45 rows, 10 folds, frozen vectors and TF-IDF" and result.rows == 45
+    assert result.measured == "out-of-fold, 45 rows, 30 folds, frozen vectors and TF-IDF" and result.rows == 45
     low, high = result.interval
     assert low < result.mean < high and result.frozen
     assert plan.make_plan(few.settings).task.summary.num_rows("train") == 45
@@ -120,7 +120,7 @@ def test_near_duplicates_are_in_one_fold(start, few):
     rows = class_rows(0, 30)
     copies = [{**row, "text": row["text"].upper()} for row in rows]
     rows_of = FewRows(plan.make_plan(replace(few.settings, train=rows + copies)).few.task)
-    for fold in rows_of.folds:
+    for fold in rows_of.folds + rows_of.score_folds:
         assert {(row + 30) % 60 for row in fold} == {*fold}
 
 
@@ -370,7 +370,7 @@ def test_without_a_clear_gain_linear_models_of_all_rows_are_delivered(few, more_
     assert result.not_delivered.startswith("not delivered: training was not clearly better on dev")
     assert "loss 0.400 before training, 0.390 after it; the gain is -0.010 to +0.030" in result.not_delivered
     assert "delivered: linear models of all rows" in result.not_delivered
-    assert result.rows == len(more_rows) and result.measured.startswith("out-of-fold, 270 rows, 10 folds")
+    assert result.rows == len(more_rows) and result.measured.startswith("out-of-fold, 270 rows, 30 folds")
     trained = checkpoint.load(tmp_path / "run" / "trained")
     assert trained.model.config.num_hidden_layers == 4 and trained.labels == ("canine", "feline")
 

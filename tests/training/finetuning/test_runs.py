@@ -140,7 +140,9 @@ def test_a_result_prints_as_a_line(run):
     assert line == f"FineTuneResult(classify: {score}; {verdict}; {result.directory})" and "\n" not in line
     narrow = replace(result, mean=0.9, interval=(0.89, 0.91))
     assert "test accuracy 0.9000 (95 % interval 0.8900 to 0.9100); " in repr(narrow)
-    unscored = replace(result, scores=[], interval=None, verdict="no score: 6 rows are too few; give more")
+    unscored = replace(
+        result, scores=[], interval=None, not_delivered="", verdict="no score: 6 rows are too few; give more"
+    )
     assert repr(unscored) == f"FineTuneResult(classify: no score; no score: 6 rows are too few; {result.directory})"
     trained = PretrainingResult(result.directory, result.directory, {"perplexity": 9.87654, "dtype": "float32"}, {})
     assert repr(trained) == f"PretrainingResult(perplexity 9.877; {result.directory})"
