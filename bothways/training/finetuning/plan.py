@@ -318,7 +318,7 @@ def asks_for_training(settings: FineTune) -> bool:
     """Whether the settings ask for a training of the encoder, so that few rows are no reason to leave it as it is."""
     return bool(
         settings.epochs is not None
-        or settings.learning_rate is not None
+        or settings.learning_rate  # not 0, which trains only a head
         or settings.dev
         or settings.adapter
         or settings.quantize
