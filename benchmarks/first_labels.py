@@ -42,7 +42,7 @@ CELLS = [
     "SST-2:256",
     "IMDb:256",
 ]
-INTERVAL_CELLS = ["BANKING77:10", "CLINC150:5", "SST-2:64", "IMDb:32"]
+INTERVAL_CELLS = ["BANKING77:10", "CLINC150:10", "SST-2:64", "ACL-ARC:32"]
 MAX_TEST, MAX_OTHERS = 1000, 1500  # rows that are predicted, at most
 Z = 1.96
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
 FOLDS, FEWER_FOLDS = 10, 3  # for choosing among candidates
+FEWEST_FOLDS = 4  # of classes with fewer rows
 SCORE_FOLDS = 30  # for the score of the chosen one, whose models are then fitted to nearly all rows
 MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the penalty of standardized features, falling
@@ -96,10 +97,16 @@ class FewRows:
         return self.divide(SCORE_FOLDS) if self.folds else []
 
     def divide(self, number: int) -> list[list[int]]:
-        """So many folds, or as many as there are groups; fewer of very many rows; none, if a fold would be empty."""
+        """So many folds, or as many as there are groups; fewer of very many rows; none, if a fold would be empty.
+
+        Not more than there are rows of a class: then each class lacks a row in each fold. With more folds only the
+        classes that are scored lack one, which makes the others more probable (docs/LOG.md, "The first labels").
+        """
         table, settings = self.task.tables["train"], self.task.settings
         groups = table.groups or table.keys
         usual = number if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
+        if not self.has_numbers and self.targets.ndim == 1:
+            usual = min(usual, max(FEWEST_FOLDS, len(table) // self.task.num_outputs))
         folds = self.num_folds or min(usual, len({*groups}))
         labels = strata(settings, table)
         try:

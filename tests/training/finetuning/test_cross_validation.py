@@ -232,7 +232,7 @@ def small(start, rows, table, finetuned):
 
 def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small):
     result, predicted = small.result, out_of_fold(small.settings.out)
-    assert result.measured == "out-of-fold, 24 rows, 24 folds, frozen vectors and TF-IDF" and result.frozen
+    assert result.measured == "out-of-fold, 24 rows, 12 folds, frozen vectors and TF-IDF" and result.frozen
     assert len({row["row"] for row in predicted}) == len(predicted) == result.rows == 24
     assert result.mean == np.mean([row["gold"] == row["predicted"] for row in predicted])
     assert result.scores == [result.mean] and small.metadata["result"]["measured"] == result.measured
@@ -253,7 +253,7 @@ def test_the_printed_score_of_a_small_table_has_its_measure(small, capsys):
 
 def test_a_trained_encoder_of_few_rows_is_told_from_its_frozen_vectors(start, rows, table, finetuned):
     run = finetuned(Classify, model=start, train=table(rows[:24]), epochs=0.1)
-    assert run.result.measured == "out-of-fold, 24 rows, 24 folds, linear models" and not run.result.frozen
+    assert run.result.measured == "out-of-fold, 24 rows, 12 folds, linear models" and not run.result.frozen
 
 
 @pytest.mark.parametrize("case", ["pairs", "sentences", "rows of few classes"])

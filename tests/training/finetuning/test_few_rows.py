@@ -110,7 +110,7 @@ def test_all_rows_are_scored_out_of_fold_and_fitted(few):
     predicted = [json.loads(line) for line in lines]
     assert sorted(row["row"] for row in predicted) == [*range(45)]
     assert result.mean == np.mean([row["gold"] == row["predicted"] for row in predicted])
-    assert result.measured == "out-of-fold, 45 rows, 30 folds, frozen vectors and TF-IDF" and result.rows == 45
+    assert result.measured == "out-of-fold, 45 rows, 15 folds, frozen vectors and TF-IDF" and result.rows == 45
     low, high = result.interval
     assert low < result.mean < high and result.frozen
     assert plan.make_plan(few.settings).task.summary.num_rows("train") == 45
@@ -173,6 +173,16 @@ def test_a_checkpoint_without_vectors_may_be_read_in_three_ways(checkpoint_of, f
     settings = replace(few.settings, model=checkpoint_of(num_hidden_layers=3))
     inputs = plan.make_plan(settings).few.task.head_inputs
     assert inputs == [HeadInput("cls"), HeadInput("mean"), HeadInput("mean", 2)]
+
+
+@pytest.mark.parametrize(("rows", "folds"), [(30, 10), (45, 15), (120, 30)])
+def test_no_class_lacks_more_rows_than_the_others_in_a_fold(rows, folds, few):
+    balanced = [{"text": f"text {row}", "label": "abc"[row % 3]} for row in range(rows)]
+    task = plan.make_plan(replace(few.settings, train=balanced)).few
+    assert len(task.score_folds) == folds and len(task.folds) == 10
+    if rows == folds * 3:
+        labels = [task.task.tables["train"].labels[row] for row in task.score_folds[0]]
+        assert sorted(labels) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("gain", "chosen"), [(2.0, "clearly"), (0.0, "first"), (-2.0, "first")])

@@ -49,7 +49,7 @@ FINETUNING = {
     "With fewer than {} units the interval is widened": intervals.FEW_UNITS,
     "With fewer than {} rows a warning is printed": intervals.FEW_ROWS,
     "a test split would have fewer than {} rows": plan.MIN_TEST_ROWS,
-    "this happens without `--folds`, in {} folds": linear_candidates.SCORE_FOLDS,
+    "this happens without `--folds`, in at most {} folds": linear_candidates.SCORE_FOLDS,
     "would take more than {:.0%} of the time": budget.OTHERS_SHARE,
     "longer than `--window` ({} tokens,": Classify.window,
     "in `answer` {} with the question": Answer.window,
@@ -63,7 +63,9 @@ CLASSES = {
     "one point for each doubling of the rows of a class above {}": plan.USELESS_ROWS,
     "a difference paired by row: {} points with 770 rows": round(100 * plan.smallest_difference(770), 1),
     "the mean of the first {} of the layers comes first": texts.KEPT_LAYERS,
-    "fitted to the other 29 of {} folds": linear_candidates.SCORE_FOLDS,
+    "rows of a class, at least 4 and at most {}": linear_candidates.SCORE_FOLDS,
+    "rows of a class, at least {} and at most": linear_candidates.FEWEST_FOLDS,
+    "up to {} of them choose the candidate": linear_candidates.FOLDS,
     "if there is time for it in {} folds": plan.TRAINED_FOLDS,
 }
 
