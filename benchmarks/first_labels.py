@@ -30,7 +30,7 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 from sklearn.pipeline import make_pipeline
 
 import bothways
-from benchmarks.finetune_sets import DATA, SETS, Rows, as_rows, conll_first, glue, rows_of, sample_rows, with_dev
+from benchmarks.finetune_sets import DATA, SETS, Rows, as_rows, glue, rows_of, sample_rows, with_dev
 from bothways.settings import Regress, Tag
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_table
@@ -179,8 +179,7 @@ def print_intervals(cells: Sequence[str], draws: int) -> None:
 def print_others(draws: int) -> None:
     """Tags from few sentences, relatedness from 100 pairs: the run, and the linear heads that it measures itself."""
     for number in (50, 200):
-        data = conll_first(number)
-        report("tags", number, [Tag(**data.arguments, out=Path(tempfile.mkdtemp(), "run"))])
+        report("tags", number, [tag_settings(number, seed) for seed in range(draws)])
     settings = []
     for seed in range(draws):
         files = with_dev("SICK").arguments
@@ -192,6 +191,18 @@ def print_others(draws: int) -> None:
         test = as_source("test", tables["test"])
         settings.append(Regress(train=train, test=test, out=Path(tempfile.mkdtemp(), "run")))
     report("relatedness", 100, settings)
+
+
+def tag_settings(number: int, seed: int) -> Tag:
+    """So many random sentences of CoNLL-2003, without their documents, and 500 of the test set."""
+    folder = Path(tempfile.mkdtemp())
+    for name, source, count in (("train", "eng.train", number), ("test", "eng.testb", 500)):
+        parts = (DATA / "conll2003" / source).read_text(encoding="utf-8").split("\n\n")
+        sentences = [part for part in parts if part.strip() and "-DOCSTART-" not in part]
+        chosen = [sentences[row] for row in np.random.default_rng(seed).permutation(len(sentences))[:count]]
+        (folder / f"{name}.conll").write_text("\n\n".join(chosen) + "\n", encoding="utf-8")
+    files = {name: folder / f"{name}.conll" for name in ("train", "test")}
+    return Tag(train=files["train"], test=files["test"], context=False, out=folder / "run")
 
 
 def report(name: str, rows: int, runs: Sequence[Any]) -> None:
