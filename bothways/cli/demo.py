@@ -222,7 +222,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
     """A classifier of support messages, beside simple models that learn from the same rows."""
     train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
     kinds = len({row["label"] for row in train})
-    write(f"5. Sort messages into {kinds} kinds, from {len(train)} examples (about a minute)")
+    write(f"5. Sort messages into {kinds} kinds, from {len(train)} examples (some seconds)")
     with muted():
         result = finetune.run(
             Classify(
