@@ -16,8 +16,8 @@ MARGIN = 0.03  # of the minutes, for what was not measured
 @dataclass
 class Budget:
     """The limit of a run in seconds, from its start; None: there is none. seconds: of the parts so far, or as
-    estimated, by name. left_out: parts for which there is no time. trainings: that are still to
-    come, with the current one."""
+    estimated, by name. left_out: parts for which there is no time. trainings: that are still to come, with the current
+    one."""
 
     limit: float | None = None
     started: float = field(default_factory=time.monotonic)

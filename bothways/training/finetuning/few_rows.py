@@ -5,6 +5,7 @@ resumed run repeats it."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bothways.errors import flag, format_count
 from bothways.log import logger, muted
@@ -54,7 +55,9 @@ class Fitted:
         assert self.scores.predictions is not None
         return self.scores.predictions[self.scores.split]
 
-    def as_baseline(self) -> BaselineScore:
+    @cached_property
+    def baseline(self) -> BaselineScore:
+        """Its score, for comparison with another candidate on the same rows."""
         return BaselineScore.of(self.candidate.name, self.task, self.predictions)
 
 
@@ -77,7 +80,7 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
     stored = calibration.to_json() if calibration else None
     kept = SeedResult(plan.seeds[0], None, {**encoder.scores.by_split}, {}, None, stored, {}, [])
-    baselines = [other.as_baseline() for other in others]
+    baselines = [other.baseline for other in others]
     selection = Selection(encoder.model, kept, encoder.scores, baselines, stored)
     measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
     plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
@@ -143,13 +146,13 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
         return Comparison()
     split = encoder.scores.split
     trivial = encoder.scores.by_split[split]["baseline"]
-    scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.as_baseline() for one in others)]
+    scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.baseline for one in others)]
     saved = None
     for other in others:
         if not other.candidate.name.startswith(TFIDF):
             continue
         score = next(one for one in scores if one.name == other.candidate.name)
-        lead = score.lead_over(encoder.as_baseline())
+        lead = score.lead_over(encoder.baseline)
         is_delivered = other.candidate.name == chosen.name and plan.delivers_tfidf
         if is_delivered or not is_clearly_better(differences(encoder.scores, [score])[score.name]):
             assert other.words is not None and plan.few is not None

@@ -42,7 +42,7 @@ MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the penalty of standardized features, falling
 USUAL_STRENGTH = 0.1  # for rows that are too few for folds
 WORD_SHARE = 1 / 3  # weight of TF-IDF beside the encoder (docs/LOG.md, "The first labels")
-MAX_WORD_ROWS = 5000  # with more, TF-IDF is left out: its products of all pairs of rows would take minutes
+MAX_WORD_ROWS = 2500  # with more, TF-IDF is left out: its products of all pairs of rows would take minutes
 CERTAIN = 1.96  # standard errors of a 95 % interval
 
 
@@ -81,8 +81,8 @@ class FewRows:
 
     task: TextTask
     num_folds: int | None = None
-    initial_checkpoints: dict[HeadInput, Checkpoint] = field(default_factory=dict)
-    head_scores: dict[HeadInput, Floats] = field(default_factory=dict)
+    initial_checkpoints: dict[HeadInput, Checkpoint] = field(default_factory=dict, init=False)
+    head_scores: dict[HeadInput, Floats] = field(default_factory=dict, init=False)  # of these folds: not for others
 
     @cached_property
     def folds(self) -> list[list[int]]:

@@ -43,7 +43,7 @@ MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
 # share of the rows.
 USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
 LINEAR_MODELS = "linear models"  # as the description of a score names them
-MAX_LINEAR_ROWS = 5000  # of which linear models are fitted out-of-fold if training is no clear gain
+MAX_LINEAR_ROWS = 2500  # of which linear models are fitted out-of-fold if training is no clear gain
 NO_GAIN = "training was not clearly better: linear models on the frozen encoder and TF-IDF are fitted to all rows"
 TRAINED_FOLDS = 5  # in which a training of few rows is tried
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows

@@ -23,6 +23,7 @@ from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.losses import classification_loss
+from bothways.training.run import read_metrics
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows
 
 pytestmark = pytest.mark.slow
@@ -212,6 +213,20 @@ def test_tfidf_alone_is_the_model_of_the_run_if_it_is_chosen(few, monkeypatch, t
     assert (result.directory / "encoder" / "config.json").exists()
 
 
+def test_other_folds_have_scores_of_their_own(few):
+    """A training in five folds is compared with linear models of five folds, not of as many as the score has."""
+    many = plan.make_plan(few.settings).few
+    candidate = next(one for one in many.candidates if one.word_share == 0)
+    scored = many.scored(candidate)
+    five = replace(many, num_folds=5)
+    assert len(five.score_folds) == 5 < len(many.score_folds)
+    alone = FewRows(many.task, 5)
+    expected = alone.scored(next(one for one in alone.candidates if one.name == candidate.name))
+    again = five.scored(next(one for one in five.candidates if one.name == candidate.name))
+    assert np.array_equal(again.scores_NC, expected.scores_NC)
+    assert not np.allclose(again.scores_NC, scored.scores_NC)
+
+
 # --- linear models ----------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +358,19 @@ def test_a_training_without_time_stops_at_once(start, finetuned, monkeypatch, fe
     assert bothways.open_run(result.directory).mean > 0
     steps = json.loads((result.directory / "bothways.json").read_text(encoding="utf-8"))["steps"]
     assert steps == 1
+
+
+def test_a_training_that_gets_too_slow_ends_at_an_evaluation(few, monkeypatch, tmp_path):
+    """It was planned for all steps, and then the time is over."""
+    monkeypatch.setattr(finetune, "Budget", Exhausted)
+    monkeypatch.setattr(training, "seconds_for_training", lambda plan: 1e9)
+    settings = replace(few.settings, epochs=20.0, minutes=1.0, patience=None, baselines=False, out=tmp_path / "run")
+    bothways.train(replace(settings, train=class_rows(6, 120), dev=class_rows(5, 30)))
+    planned = json.loads((tmp_path / "run" / "bothways.json").read_text(encoding="utf-8"))["steps"]
+    rows = read_metrics(tmp_path / "run")
+    done = max(row["step"] for row in rows)
+    first = min(row["step"] for row in rows if row["split"] == "heldout" and row["step"])
+    assert first <= done <= first * 1.1 + 1 < planned and rows[-1]["step"] == done
 
 
 @pytest.mark.parametrize(("part", "allowed"), [(10.0, True), (30.0, False)])
