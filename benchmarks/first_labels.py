@@ -1,6 +1,6 @@
 """The first labels: `finetune` on a few rows of each class, beside what one would write with scikit-learn.
 
-    python -m benchmarks.first_labels [--cells BANKING77:10 SST-2:16 ...] [--draws 3]
+    python -m benchmarks.first_labels [--cells BANKING77:10 SST-2:16 ...] [--draws 3] [--test 1000]
     python -m benchmarks.first_labels --intervals [--draws 10]
     python -m benchmarks.first_labels --others
 
@@ -116,7 +116,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def print_cells(cells: Sequence[str], draws: int) -> None:
+def print_cells(cells: Sequence[str], draws: int, max_test: int) -> None:
     """A row for each cell: means over draws of the metric and of the seconds."""
     names = ("finetune", "vectors", "TF-IDF")
     print(f"{'cell':18} rows  {'':4}{'finetune':>9} {'vectors':>9} {'TF-IDF':>9}   seconds of each")
@@ -124,7 +124,7 @@ def print_cells(cells: Sequence[str], draws: int) -> None:
     for cell in cells:
         name, number = cell.split(":")
         train, test = load_set(name)
-        test = sample_rows(test, MAX_TEST, seed=0)
+        test = sample_rows(test, max_test, seed=0)
         metric = matthews_corrcoef if name == "CoLA" else accuracy_score
         scores, seconds, kinds = defaultdict(list), defaultdict(list), []
         for seed in range(1 if int(number) >= 256 else draws):
@@ -217,6 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", nargs="+", default=None)
     parser.add_argument("--draws", type=int, default=None)
+    parser.add_argument("--test", type=int, default=MAX_TEST, help="rows that are predicted, at most")
     parser.add_argument("--intervals", action="store_true")
     parser.add_argument("--others", action="store_true")
     options = parser.parse_args()
@@ -225,7 +226,7 @@ def main() -> None:
     elif options.others:
         print_others(options.draws or 3)
     else:
-        print_cells(options.cells or CELLS, options.draws or 3)
+        print_cells(options.cells or CELLS, options.draws or 3, options.test)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ class ModelScores:
             rows=self.by_split[self.split]["rows"],
             metric=metric,
             split=self.split,
-            selected_on="dev",
+            selected_on="dev" if "dev" in self.by_split else "out-of-fold",
             mean=mean,
             std=std,
             n=len(self.metrics_by_seed),
