@@ -64,18 +64,18 @@ def texts_of(name: str, number: int) -> list[str]:
 
 
 def ours(kind: str, model: Path, batches: Sequence[list[str]]) -> tuple[float, list[float]]:
-    from bothways.device import choose_dtype, retain_freed_memory
+    from bothways.base.device import choose_dtype, retain_freed_memory
     from bothways.model.adapters.install import install
     from bothways.model.adapters.spec import AdapterSpec
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.changes.new_head import with_head
     from bothways.model.families import FAMILIES
+    from bothways.model.losses import classification_loss
     from bothways.tasks.texts import MAX_TOKENS as MICRO_BATCH
     from bothways.tasks.windows import WindowPolicy
     from bothways.text.batch import Batch
     from bothways.text.batching import token_batches
     from bothways.training.loop import fit
-    from bothways.training.losses import classification_loss
     from bothways.training.schedule import TrainingOptions
 
     loaded = with_head(checkpoint.load(model), "classes", ("0", "1"), seed=0, dropout=0.1)

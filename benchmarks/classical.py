@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegressionCV
 import bothways
 from benchmarks.embedding_students import sts_benchmark
 from benchmarks.inference_texts import DATA, minilm
-from bothways.measure.linear.tfidf import Tfidf
+from bothways.model.linear.tfidf import Tfidf
 
 STRENGTHS = np.logspace(-2, 3, 11)
 TERMS = 50_000

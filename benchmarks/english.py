@@ -35,8 +35,8 @@ from benchmarks.embedding_students import sts_benchmark
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, sst2_first
 from benchmarks.recipes import FILLS
+from bothways.evaluation.retrieval import nearest_documents
 from bothways.inference.predictor import Predictor
-from bothways.measure.evaluation.retrieval import nearest_documents
 from bothways.measure.metrics import perplexity, wilson_interval
 from bothways.tasks.embed import pair_scores
 from bothways.text.corpus.documents import Corpus

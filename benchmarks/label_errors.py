@@ -32,8 +32,8 @@ from sklearn.model_selection import cross_val_predict
 import bothways
 from benchmarks.finetune_scores import minilm
 from bothways.cli.demo import read_sample
-from bothways.measure.linear.regressions import out_of_fold_scores
 from bothways.measure.metrics.label_errors import label_errors
+from bothways.model.linear.regressions import out_of_fold_scores
 from bothways.settings import Classify
 from bothways.tasks.arrays import softmax
 from bothways.training.finetuning.finetune import run as run_task

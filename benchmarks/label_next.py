@@ -23,8 +23,8 @@ import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import SETS, rows_of, sample_rows
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts, uncertainties
-from bothways.measure.linear import linear_head
-from bothways.training.losses import classification_loss
+from bothways.model.linear import linear_head
+from bothways.model.losses import classification_loss
 
 POOL, TEST, LEAST_TEST = 3000, 1000, 600  # rows
 Array = NDArray[np.float32]

@@ -46,7 +46,7 @@ from benchmarks.serving_processes import Server, _process_tree
 from benchmarks.serving_processes import Side as ServerSide
 from benchmarks.speed import peer_files
 from benchmarks.speed.workload import truncate
-from bothways.device import num_cores, processor_name
+from bothways.base.device import num_cores, processor_name
 from bothways.pretrained import DEFAULT
 
 ROOT = Path(__file__).parent.parent

@@ -7,7 +7,7 @@ Wikipedia, 15 % of the tokens masked; bert trains on next-sentence pairs, modern
 forward pass, backward pass, clipping to norm 1 and AdamW; batches are built in advance. Speed is counted in real
 tokens. transformers: batches padded to their longest text, SDPA, fused AdamW, bf16 autocast (or float32); on a GPU
 also compiled. `memory kept` is transformers in a process that retains freed memory as Bothways does
-(bothways.device.retain_freed_memory), which is not its default. Each timing has its own process; the sides take
+(bothways.base.device.retain_freed_memory), which is not its default. Each timing has its own process; the sides take
 turns. The matrix peak is the highest measured in any of them.
 """
 
@@ -166,7 +166,7 @@ def run_side(options: argparse.Namespace) -> None:
     """Time one side in this process; prints tokens per second, matrix peak, operations per token and peak memory."""
     import torch
 
-    from bothways.device import measure_peak_flops, retain_freed_memory
+    from bothways.base.device import measure_peak_flops, retain_freed_memory
     from bothways.training.progress import training_flops
 
     if options.side in (OURS, PEER_KEPT):

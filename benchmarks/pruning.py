@@ -15,7 +15,7 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of
-from bothways.measure.evaluation.before_after import measure_drop, read_evaluation_rows
+from bothways.evaluation.before_after import measure_drop, read_evaluation_rows
 from bothways.settings import Classify, Prune
 from bothways.shrink import prune
 

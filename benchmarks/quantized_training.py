@@ -16,8 +16,8 @@ import torch
 import bothways
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of
+from bothways.evaluation.before_after import measure_drop
 from bothways.inference.predictor import Predictor
-from bothways.measure.evaluation.before_after import measure_drop
 from bothways.model.checkpoint import checkpoint
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import candidates, observe

@@ -39,7 +39,7 @@ from benchmarks.inference import order
 from benchmarks.inference_texts import minilm, texts_of, tokenizer
 from benchmarks.load_generator import Load
 from benchmarks.serving_processes import Answer, Server, Side, embed_offline, send
-from bothways.device import has_fast_bf16, processor_name
+from bothways.base.device import has_fast_bf16, processor_name
 from bothways.settings import Serve
 
 PARTS = ("closed", "many", "load", "overload", "memory", "start")

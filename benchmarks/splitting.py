@@ -16,15 +16,15 @@ import numpy as np
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
+from bothways.model.losses import forward_losses
 from bothways.model.model import Model, initialize
 from bothways.settings import Pretrain
 from bothways.text.batch import Batch
 from bothways.text.corpus.documents import sample
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, read_losses
-from bothways.training.losses import forward_losses
 from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.run import read_metrics

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from bothways.device import processor_name
+from bothways.base.device import processor_name
 from bothways.search.passages import split_passages
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 from bothways.verbs import VERBS

@@ -23,8 +23,8 @@ import torch
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
 from bothways.measure import metrics
-from bothways.measure.linear import linear_head, tfidf
-from bothways.measure.linear.tfidf import Rows
+from bothways.model.linear import linear_head, tfidf
+from bothways.model.linear.tfidf import Rows
 from bothways.settings import Classify
 from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration

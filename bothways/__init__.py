@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bothways import settings
-    from bothways.errors import InputError
+    from bothways.base.errors import InputError
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
     from bothways.measure.report.attention_map import AttentionWeights

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from bothways.errors import InputError, MissingFile, StorageError, require, shorten
+from bothways.base.errors import InputError, MissingFile, StorageError, require, shorten
 
 T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")

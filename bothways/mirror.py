@@ -18,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from bothways import io
+from bothways.base import io
+from bothways.base.errors import InputError, flag
 from bothways.cloud import CloudPath, LocalCopy, as_path
-from bothways.errors import InputError, flag
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"

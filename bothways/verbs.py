@@ -8,14 +8,14 @@ from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from bothways.errors import InputError, join_names, packages_named, renamed_options
-from bothways.log import working
+from bothways.base.errors import InputError, join_names, packages_named, renamed_options
+from bothways.base.log import working
 from bothways.tasks import TASKS, TaskName, load_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bothways.measure.evaluation.check import CheckResult
+    from bothways.evaluation.check import CheckResult
     from bothways.settings.fields import AnyPath
     from bothways.settings.finetune import FineTune
     from bothways.settings.finetune_options import FineTuneOptions
@@ -160,14 +160,14 @@ VERBS: dict[str, Verb] = {
     ),
     "evaluate": Verb(
         "predict:Evaluate",
-        "measure.evaluation.evaluate:run",
+        "evaluation.evaluate:run",
         "score a model, or predictions in a file",
         example="my-classifier test.csv",
         words="eval evaluation test validate metrics",
     ),
     "check": Verb(
         "predict:Check",
-        "measure.evaluation.check:run",
+        "evaluation.check:run",
         "check a labelled table: label errors, conflicts, duplicates, odd rows",
         example="reviews.csv -o checked",
         words="lint cleanlab label-errors quality duplicates",

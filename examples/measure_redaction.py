@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics import mean_intervals
 from bothways.tasks.tag_examples import documents_of
 from bothways.text.data.examples import read_tagged

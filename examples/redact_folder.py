@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict, deque
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.folder import find_documents
 from bothways.search.readers import document_kind, read_parts
 

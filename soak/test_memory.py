@@ -7,7 +7,7 @@ import pytest
 
 GROWING = """
 import sys, torch
-from bothways import device
+from bothways.base import device
 torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(0)
 draw = lambda low, high: int(torch.randint(low, high, (1,), generator=generator))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from tests.replacing import save_version, versions_of
 

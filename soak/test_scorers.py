@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import seqeval.metrics.sequence_labeling as seqeval
 
-from bothways.measure.evaluation.evaluate import score_file
+from bothways.evaluation.evaluate import score_file
 from bothways.measure.metrics import entity_scores
 from bothways.settings import Evaluate
 from bothways.text.data.examples import read_tagged

@@ -99,7 +99,7 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def command_line_wording():
     """Messages with flags, as on the command line; tests/test_wording.py has those for callers in Python."""
-    from bothways.errors import command_line
+    from bothways.base.errors import command_line
 
     with command_line():
         yield

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, TypeVar
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 Case = TypeVar("Case")
 LONGEST_MESSAGE = 2000  # characters

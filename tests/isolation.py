@@ -53,11 +53,11 @@ FOREIGN_NAMES = {
 # Names that hold values which can be computed again: a test may fill them, and no result depends on whether they are.
 CACHES = {
     "bothways.cloud._open_store",
-    "bothways.device._blas",
-    "bothways.device._threads",  # State compares the number that it comes to
-    "bothways.device.measure_peak_flops",
-    "bothways.device.processor_name",
-    "bothways.errors.id_column",
+    "bothways.base.device._blas",
+    "bothways.base.device._threads",  # State compares the number that it comes to
+    "bothways.base.device.measure_peak_flops",
+    "bothways.base.device.processor_name",
+    "bothways.base.errors.id_column",
     "bothways.measure.metrics.intervals._draw_few",
     "bothways.model.disentangled._table_rows",
     "bothways.model.int8.fast_int8",

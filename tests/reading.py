@@ -17,6 +17,7 @@ import bothways
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.config import SIZES
+from bothways.model.losses import forward_losses
 from bothways.model.model import Model, initialize
 from bothways.pretrained import DEFAULT
 from bothways.text.corpus.masking import MaskRule
@@ -24,7 +25,6 @@ from bothways.text.corpus.sampler import StepSampler
 from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.loop import train_step
-from bothways.training.losses import forward_losses
 from bothways.training.pretraining.objectives import build_objective, example_batch
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions

@@ -26,9 +26,9 @@ PACKAGE = ROOT / "bothways"
 ROOMS = (
     "errors", "pretrained", "io", "cloud", "mirror", "log", "rng", "settings", "device", "model/config",
     "text/tokenizer", "text", "text/data", "measure/metrics", "text/corpus", "model", "model/families",
-    "model/adapters", "measure", "measure/linear", "measure/report", "model/checkpoint", "training",
+    "model/adapters", "measure", "model/linear", "measure/report", "model/checkpoint", "training",
     "training/pretraining", "tasks", "inference", "inference/ray", "search", "training/pretraining/distillation",
-    "measure/evaluation", "training/finetuning", "verbs", "shrink", "shrink/export", "inference/jobs", "serving", "cli",
+    "evaluation", "training/finetuning", "verbs", "shrink", "shrink/export", "inference/jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 29  # the tasks, until each has a folder
@@ -118,7 +118,7 @@ def test_the_page_of_files_shows_every_file(reading):
 def test_the_reading_lists_name_every_file_that_runs(reading):
     """In the order of the first call, with lines of code, which have no limit."""
     assert set(reading) == {"text to loss", "text to label"}
-    assert {"text/tokenizer/wordpiece", "model/attention", "training/losses"} <= {*reading["text to loss"]}
+    assert {"text/tokenizer/wordpiece", "model/attention", "model/losses"} <= {*reading["text to loss"]}
     assert {"inference/load", "model/attention", "tasks/class_decoding"} <= {*reading["text to label"]}
     assert reading_lists(reading) in (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.config import SIZES, EncoderConfig, GlobalTokensConfig, RandomBlocksConfig, RelativePositionsConfig
 from bothways.model.families import FAMILIES

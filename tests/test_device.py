@@ -6,9 +6,10 @@ import sys
 import pytest
 import torch
 
-from bothways import device, settings
-from bothways.device import available_devices, choose_device, describe_hardware
-from bothways.errors import UsageError
+from bothways import settings
+from bothways.base import device
+from bothways.base.device import available_devices, choose_device, describe_hardware
+from bothways.base.errors import UsageError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
@@ -18,7 +19,7 @@ from bothways.verbs import VERBS
 
 HOLES = """
 import torch
-from bothways.device import release_memory, retain_freed_memory
+from bothways.base.device import release_memory, retain_freed_memory
 resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 retain_freed_memory()
 blocks, long_lived = [], []

@@ -18,8 +18,8 @@ import pytest
 
 import bothways
 from bothways import settings
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.settings.options import options
 
 ROOT = Path(__file__).parent.parent

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from tests.pictures import charts_of
 
 

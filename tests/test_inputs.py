@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.tasks.windows import read_texts
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.kernels import append_dummy_text
 from bothways.tasks.windows import own_rows
 from bothways.text.batch import Batch

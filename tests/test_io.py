@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bothways import io
-from bothways.errors import InputError
-from bothways.io import atomic_directory, check_target, find_backup, remove_leftovers, write_atomic
+from bothways.base import io
+from bothways.base.errors import InputError
+from bothways.base.io import atomic_directory, check_target, find_backup, remove_leftovers, write_atomic
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 
@@ -77,7 +77,7 @@ def test_the_working_directory_is_replaced_in_place(target, monkeypatch):
 MOUNTED = """
 import sys
 from pathlib import Path
-from bothways.io import atomic_directory
+from bothways.base.io import atomic_directory
 out = Path(sys.argv[1])
 (out / "lost+found").mkdir(exist_ok=True)
 for version in "12":

@@ -27,7 +27,7 @@ import pytest
 import torch
 
 import bothways.text.data.tags
-from bothways import log
+from bothways.base import log
 from bothways.tasks import TASKS
 
 SHARED_CACHE = Path(os.environ["BOTHWAYS_CACHE"])  # as a fixture of a module sees it
@@ -133,7 +133,7 @@ CAUGHT = {  # what is planted -> what is said
     "threads_of_torch": "torch's number of threads is 2, and was 1",
     "type_of_torch": "torch's default dtype is torch.float64, and was torch.float32",
     "registry": "bothways.tasks.TASKS was changed",
-    "name_of_a_module": "bothways.log.left was changed",
+    "name_of_a_module": "bothways.base.log.left was changed",
     "module_imported_again": "bothways.text.data.tags was changed",
     "logger": "the logger bothways is (40",
     "signal": "the handler of SIGTERM is <Handlers.SIG_IGN: 1>",

@@ -28,7 +28,7 @@ HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich",
 # What computes with torch; every other module is imported in the base.
 TORCH = (
     *("training", "shrink", "model", "cli.demo", "__main__", "inference.backends.encoder", "inference.runner"),
-    *("measure.linear.linear_head", "tasks.forward", "tasks.linear_start", "tasks.losses"),
+    *("model.linear.linear_head", "tasks.forward", "tasks.linear_start", "tasks.losses"),
     *("text.corpus.cooccurrence", "text.corpus.masking"),
 )
 # Of `model`, what reads a checkpoint.

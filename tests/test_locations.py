@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.cloud import as_path
-from bothways.errors import InputError
 from bothways.settings import Classify, Embed, Pretrain
 
 

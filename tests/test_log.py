@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways import log
+from bothways.base import log
 from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -74,7 +74,7 @@ def test_results_are_the_same_json_and_facts_are_printed_in_every_encoding(encod
 
 @pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", ""), ("WORLD_SIZE", "two"), ("RANK", "")])
 def test_torchruns_variables_may_be_empty_and_must_be_numbers(name, value, monkeypatch):
-    from bothways.errors import InputError
+    from bothways.base.errors import InputError
     from bothways.training.distributed import process_group
 
     monkeypatch.setenv(name, value)
@@ -138,7 +138,7 @@ def test_only_one_file_prints():
         names = {
             node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)
         }
-        assert "print" not in names or file.name == "log.py", file
+        assert "print" not in names or file.name == "base/log.py", file
 
 
 def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):

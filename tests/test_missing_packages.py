@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bothways.errors import EXTRAS, InputError, packages_named, require
+from bothways.base.errors import EXTRAS, InputError, packages_named, require
 
 HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "rich", "matplotlib")
 BLOCK = "import sys; sys.modules.update(dict.fromkeys({!r}.split(), None)); "
@@ -51,7 +51,7 @@ def test_a_module_belongs_to_one_extra():
 @pytest.mark.slow
 def test_training_in_python_names_the_package_as_well():
     code = (
-        "import bothways\nfrom bothways.errors import InputError\nfrom bothways.settings import Classify\n"
+        "import bothways\nfrom bothways.base.errors import InputError\nfrom bothways.settings import Classify\n"
         "try:\n    bothways.train(Classify(train='missing.csv', out='run'))\n"
         "except InputError as error:\n    print(error)"
     )
@@ -84,7 +84,7 @@ def test_tables_are_read_and_written_without_heavy_packages(tmp_path):
     (tmp_path / "t.csv").write_text("text,label\n" + "".join("{text},{label}\n".format(**row) for row in rows))
     code = f"""
 from pathlib import Path
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.jobs import blocks, writers
 from bothways.measure import metrics
 from bothways.search.extraction import COLUMNS, write_rows

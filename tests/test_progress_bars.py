@@ -11,9 +11,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bothways import log
-from bothways.errors import InputError
-from bothways.log import Heartbeat, ProgressBar, draws_bars, logger, messages_to, muted, show_progress, working
+from bothways.base import log
+from bothways.base.errors import InputError
+from bothways.base.log import Heartbeat, ProgressBar, draws_bars, logger, messages_to, muted, show_progress, working
 from bothways.verbs import VERBS
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import bothways
 from bothways import verbs
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
 from bothways.tasks.scores import Scores

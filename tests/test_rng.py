@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.rng import Purpose, derive_seed, fold_in, generator, make_keys, uniform
+from bothways.base.rng import Purpose, derive_seed, fold_in, generator, make_keys, uniform
 
 PINNED = [462, 59, 133, 752, 329]
 PINNED_SEED = 3120812250713008334
@@ -124,5 +124,5 @@ def test_sums_over_a_text_vary_like_sums_of_independent_draws(draws):
 
 
 def test_numpy_random_is_imported_by_the_first_draw_only():
-    code = "import sys, bothways.rng; sys.exit('numpy.random' in sys.modules)"
+    code = "import sys, bothways.base.rng; sys.exit('numpy.random' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bothways
-from bothways.errors import InputError, RowLocation, read_location
+from bothways.base.errors import InputError, RowLocation, read_location
 from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.jobs.parts import predict
 from bothways.inference.jobs.rows_to_label import write_rows_to_label

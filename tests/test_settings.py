@@ -9,8 +9,8 @@ import pytest
 
 import bothways
 from bothways import settings
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.settings import Classify, Evaluate, Predict, Pretrain, Regress, Tag, TrainEmbed
 from bothways.settings.conversion import convert, declared_types
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings import Classify, Evaluate, Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, as_source
 from bothways.text.corpus.documents import Corpus

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import bothways
+from bothways.base.errors import InputError, command_line, flag, flags
 from bothways.cli.main import main
-from bothways.errors import InputError, command_line, flag, flags
 from bothways.settings import Classify
 from bothways.settings.options import options
 from bothways.verbs import VERBS
@@ -53,7 +53,7 @@ def test_an_option_is_a_flag_or_an_argument(arguments, on_command_line, in_pytho
 
 
 def test_worker_processes_write_as_their_command_does():
-    code = "from bothways.errors import flag; print(flag('dev'))"
+    code = "from bothways.base.errors import flag; print(flag('dev'))"
     for context, expected in ((command_line(), "--dev\n"), (command_line(False), "dev\n")):
         with context:
             assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == expected

@@ -37,22 +37,22 @@ import torch
 from safetensors.torch import load_file
 
 import bothways
-from bothways.device import choose_device
-from bothways.errors import InputError
-from bothways.io import read_json, read_text, write_atomic
+from bothways.base.device import choose_device
+from bothways.base.errors import InputError
+from bothways.base.io import read_json, read_text, write_atomic
+from bothways.base.rng import Purpose, generator
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.pack import save_packed
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
-from bothways.rng import Purpose, generator
+from bothways.model.losses import forward_losses
 from bothways.settings import Distill
 from bothways.text.corpus.sentence_pairs import ranges
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import SINGLE_PROCESS
 from bothways.training.loop import train_step
-from bothways.training.losses import forward_losses
 from bothways.training.pretraining.distillation import distill
 from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.pretraining.setup import Length, PretrainingSetup, open_text

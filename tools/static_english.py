@@ -21,7 +21,7 @@ from sentencex import segment
 
 import bothways
 from bothways.inference.fingerprint import vector_space
-from bothways.measure.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
+from bothways.model.linear.static_vectors import StaticVectors, VectorTable, packed_table, unknown_ids, write_static
 from bothways.training.pretraining.distillation.static_run import (
     count_matrix,
     fit_rows,

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Before torch is loaded, as for the commands of bothways: threads that wait leave the cores to other programs.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
-    from bothways.errors import InputError, command_line
+    from bothways.base.errors import InputError, command_line
 
     with command_line():
         try:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: Options) -> None:
     from benchmarks.speed import measure
     from benchmarks.speed.result import as_json, as_table
-    from bothways.log import messages_to, print_json, print_lines, print_message
+    from bothways.base.log import messages_to, print_json, print_lines, print_message
 
     with messages_to(print_message):
         result = measure.run(options)

@@ -19,8 +19,8 @@ from benchmarks.speed.options import Options
 from benchmarks.speed.peers import BATCH_SIZES, PEERS, Calls, PeerConfig, best_batch_size
 from benchmarks.speed.result import Measured, Timing
 from benchmarks.speed.workload import Method, Workload, longest, task_method, workloads
-from bothways.device import processor_name
-from bothways.errors import InputError, format_count
+from bothways.base.device import processor_name
+from bothways.base.errors import InputError, format_count
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.speed.options import Options
 from benchmarks.speed.peer_files import Work
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.config import encodes_separately
 from bothways.tasks import MASK, TASKS

@@ -7,8 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
-from bothways.log import logger, print_lines
+from bothways.base.errors import InputError
+from bothways.base.log import logger, print_lines
 from bothways.settings.deploy import Export, Merge, Pack, Unpack
 from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def vocab(settings: Vocab) -> int:
     """Learn a vocabulary and save its tokenizer. Returns the number of entries."""
-    from bothways.io import check_target
+    from bothways.base.io import check_target
     from bothways.text.corpus.documents import Corpus, skipped_summary
     from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -77,7 +77,7 @@ def export(settings: Export) -> dict[str, Any]:
 def merge(settings: Merge) -> dict[str, Any]:
     """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
     size in bytes."""
-    from bothways.io import check_target
+    from bothways.base.io import check_target
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.changes.pack import with_merged
 
@@ -99,10 +99,10 @@ def pack(settings: Pack) -> dict[str, Any]:
 def unpack(settings: Unpack) -> dict[str, Any]:
     """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
     of model2vec."""
-    from bothways.io import check_target
-    from bothways.measure.linear.static_vectors import is_static, read_static, write_static
+    from bothways.base.io import check_target
     from bothways.model.checkpoint import checkpoint, hub
     from bothways.model.checkpoint.contents import check_plain
+    from bothways.model.linear.static_vectors import is_static, read_static, write_static
 
     path = hub.locate(settings.model)
     if is_static(path):

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bothways.device import choose_device
-from bothways.errors import RowLocation
+from bothways.base.device import choose_device
+from bothways.base.errors import RowLocation
+from bothways.base.log import command_name, muted, print_lines
+from bothways.base.rng import Purpose, generator
+from bothways.evaluation import check
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import command_name, muted, print_lines
-from bothways.measure.evaluation import check
 from bothways.measure.report import Section, demo_sections, page
 from bothways.measure.report.score_tables import ScoreSummary
 from bothways.measure.report.training_curves import TrainingCurves
 from bothways.pretrained import DEFAULT
-from bothways.rng import Purpose, generator
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Check
 from bothways.settings.pretrain import Pretrain

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bothways.log import print_json, print_lines, print_styled
+from bothways.base.log import print_json, print_lines, print_styled
 from bothways.search.commands import SearchResult
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, hit_json

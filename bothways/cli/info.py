@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.io import read_json
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, format_count
 from bothways.inference.load import open_backend
-from bothways.io import read_json
 from bothways.mirror import download
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata

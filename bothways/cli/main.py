@@ -17,9 +17,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from bothways.base.errors import InputError, UsageError, command_line
+from bothways.base.log import is_main_process, messages_to, print_lines, print_message
 from bothways.cli.parser import parse
-from bothways.errors import InputError, UsageError, command_line
-from bothways.log import is_main_process, messages_to, print_lines, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import options
 from bothways.tasks import TASKS

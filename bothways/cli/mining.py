@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.errors import InputError, MissingFile, flag
-from bothways.log import working
+from bothways.base.errors import InputError, MissingFile, flag
+from bothways.base.log import working
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.pretrained import DEFAULT
 from bothways.search.commands import open_store

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import format_count
-from bothways.log import format_duration, is_main_process, print_json, print_lines
+from bothways.base.errors import format_count
+from bothways.base.log import format_duration, is_main_process, print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.cli.commands import CacheContents

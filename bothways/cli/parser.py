@@ -13,8 +13,8 @@ from itertools import groupby
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bothways.errors import UsageError, nearest_name
-from bothways.log import print_lines
+from bothways.base.errors import UsageError, nearest_name
+from bothways.base.log import print_lines
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import Option, docstrings, options
 from bothways.verbs import VERBS

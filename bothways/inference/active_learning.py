@@ -16,8 +16,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
-from bothways.rng import Purpose, generator
+from bothways.base.errors import InputError
+from bothways.base.rng import Purpose, generator
 from bothways.tasks.arrays import normalize, sigmoid, softmax, top_k
 from bothways.text.data.near_duplicates import text_key
 

@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.backends.static import StaticBackend
 from bothways.inference.predictor import Predictor
 

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.io import Files, LazyTable
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
-from bothways.io import Files, LazyTable
 from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
 from bothways.pretrained import DEFAULT
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
-from bothways.errors import InputError, flag, format_count
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.log import logger
 from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
-from bothways.log import logger
 from bothways.tasks import TASKS, arrays
 from bothways.tasks.answer_decoding import (
     MAX_ANSWER_TOKENS,

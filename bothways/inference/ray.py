@@ -15,8 +15,8 @@ from socket import create_connection
 from threading import Thread
 from typing import Any, TypeVar
 
-from bothways.device import num_cores, set_num_threads
-from bothways.errors import InputError, flag, join_names, require
+from bothways.base.device import num_cores, set_num_threads
+from bothways.base.errors import InputError, flag, join_names, require
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS

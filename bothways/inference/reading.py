@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, flag
-from bothways.log import ProgressBar, heartbeat, working
+from bothways.base.errors import InputError, flag
+from bothways.base.log import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
 from bothways.text.tokenizer.tokenizer import Encoding
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.device import release_memory
-from bothways.errors import InputError
+from bothways.base.device import release_memory
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 from bothways.inference.reading import ProgressOption, first_equal_rows, shown
-from bothways.log import logger
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack, prepack_for_one_text

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.device import copy_to
+from bothways.base.device import copy_to
 from bothways.model.config import RandomBlocksConfig
 from bothways.model.kernels import MAX_SAVED_LENGTH, MAX_SCORES, draw_keep_mask, dropout_factors, new_key
 

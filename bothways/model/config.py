@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 Direction = Literal["both", "forward", "backward", "halves"]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.device import copy_to
+from bothways.base.device import copy_to
 from bothways.model.attention import Attention, Context, Positions, Prepared
 from bothways.model.block_sparse import Blocks, block_attention, random_blocks, window_blocks
 from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.device import copy_to
+from bothways.base.device import copy_to
 from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_scale
 from bothways.model.kernels import Dropout
 from bothways.model.layer import ACTIVATIONS, FeedForward, norm

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import NUM_OUTPUTS, EncoderConfig
 from bothways.model.layer import ACTIVATIONS, FeedForward
 from bothways.model.model import Model

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, can_fuse, quantize_symmetric, set_linears
 from bothways.model.layer import FeedForward
 from bothways.model.model import Model

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.device import copy_to
+from bothways.base.device import copy_to
 from bothways.text.batch import Batch
 
 MAX_SCORES = 1 << 18  # per head and bucket, so that the scores of all heads stay in the cache

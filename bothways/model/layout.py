@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.device import copy_to
+from bothways.base.device import copy_to
 from bothways.model import block_sparse, kernels
 from bothways.model.kernels import build_buckets, round_length
 

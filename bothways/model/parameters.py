@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.heads import ClassificationHead
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.disentangled import DisentangledAttention
 from bothways.model.encoder import Encoder, Halves
 from bothways.model.kernels import append_dummy_text

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.log import logger, print_json_line
 from bothways.cloud import as_path
-from bothways.errors import InputError, MissingFile, format_count
-from bothways.log import logger, print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import DATABASE, Database, is_store
 from bothways.search.indexing import Indexed, index

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, flag
-from bothways.io import SURROGATES
+from bothways.base.errors import InputError, flag
+from bothways.base.io import SURROGATES
 from bothways.search.words import InvertedList
 
 DATABASE = "store.db"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bothways.errors import InputError, shorten
+from bothways.base.errors import InputError, shorten
 
 TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?![\w.-]))|(?P<text>'(?:[^']|'')*'|\"[^\"]*\")|"

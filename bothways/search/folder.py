@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bothways.base.errors import MissingFile
+from bothways.base.log import logger
 from bothways.cloud import CloudPath
-from bothways.errors import MissingFile
-from bothways.log import logger
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
 from bothways.text.data.globs import Chooser

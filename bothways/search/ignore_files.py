@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.globs import GlobPattern, parse_pattern, split_path
 from bothways.text.data.text_encodings import decode_marked
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bothways import __version__
-from bothways.errors import InputError, shorten
-from bothways.io import to_json
+from bothways.base.errors import InputError, shorten
+from bothways.base.io import to_json
 from bothways.search.reranking import search_reranked
 from bothways.search.spaces import Space, VectorModel, open_vectors
 from bothways.search.store import Store, hit_json

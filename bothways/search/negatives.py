@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, format_count
-from bothways.io import read_json, to_json, write_atomic
-from bothways.log import ProgressBar, logger
+from bothways.base.errors import InputError, format_count
+from bothways.base.io import read_json, to_json, write_atomic
+from bothways.base.log import ProgressBar, logger
 from bothways.search.collection import Collection
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Store

@@ -18,7 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 from zipfile import BadZipFile, ZipFile
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.html_pages import decode_html, html_to_markdown
 from bothways.search.plain_text import Value, check_size, escaped
 from bothways.text.data.text_files import file_type

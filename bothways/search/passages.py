@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bothways.errors import InputError
-from bothways.io import SURROGATES
+from bothways.base.errors import InputError
+from bothways.base.io import SURROGATES
 
 MAX_TOKEN_CHARACTERS = 16  # so long a text counts as a token at least: a word of 1 MB may be one [UNK]
 SENTENCE_WINDOW = 4000  # characters given to sentencex at once: its time is quadratic for some texts

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, MissingFile, flag
+from bothways.base.errors import InputError, MissingFile, flag
 from bothways.text.data import text_files
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
 

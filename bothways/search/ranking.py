@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.tasks import TASKS
 from bothways.tasks.rerank_decoding import Reranking
 

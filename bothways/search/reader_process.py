@@ -10,7 +10,7 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from threading import Event, Lock, Timer
 from typing import Any, Self
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.search.readers import DocumentPart, document_kind, read_parts
 from bothways.text.data.text_files import is_compressed
 

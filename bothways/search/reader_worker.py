@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TextIO
 
-from bothways.errors import InputError, MissingFile, shorten
+from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.search.readers import DocumentPart
 
 LARGEST_TEXT = 1 << 28  # characters of a file, all parts together

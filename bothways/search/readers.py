@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, MissingFile, flag, require, shorten
-from bothways.io import SURROGATES
+from bothways.base.errors import InputError, MissingFile, flag, require, shorten
+from bothways.base.io import SURROGATES
 from bothways.search import plain_text
 from bothways.text.data.text_files import file_type
 

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from bothways.base.errors import InputError
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError
 from bothways.mirror import local_place
 from bothways.pretrained import locate
 from bothways.text.tokenizer.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def _encoder(model: str, device: str, dtype: str) -> VectorModel:
 
 @lru_cache(4)
 def _static(model: str) -> VectorModel:
-    from bothways.measure.linear.word_vector_files import open_static
+    from bothways.model.linear.word_vector_files import open_static
 
     static: VectorModel = open_static(locate(model) or local_place(model))
     return static

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from bothways.base.device import single_blas_thread
+from bothways.base.errors import InputError, flag, no_such_column, shorten
+from bothways.base.log import logger
 from bothways.cloud import CloudPath, as_path
-from bothways.device import single_blas_thread
-from bothways.errors import InputError, flag, no_such_column, shorten
-from bothways.log import logger
 from bothways.mirror import download
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store

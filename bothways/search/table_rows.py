@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
 from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
 from bothways.text.data.tables import iter_rows

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from bothways.base.errors import InputError, flag, join_names
+from bothways.base.log import logger
 from bothways.cloud import as_path
-from bothways.errors import InputError, flag, join_names
-from bothways.log import logger
 from bothways.pretrained import locate
 from bothways.search.database import Database
 from bothways.search.passages import Passage

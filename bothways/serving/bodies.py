@@ -6,7 +6,7 @@ Unknown fields are ignored, as in Text Embeddings Inference. An empty input is s
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from bothways.errors import InputError, shorten
+from bothways.base.errors import InputError, shorten
 from bothways.tasks.task import Item
 
 ERROR_TYPES = {400: "Empty", 401: "Unauthorized", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}

@@ -9,7 +9,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json

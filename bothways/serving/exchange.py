@@ -13,9 +13,9 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from bothways.errors import InputError
-from bothways.io import SURROGATES
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.io import SURROGATES
+from bothways.base.log import logger
 from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
 from bothways.serving.calls import Call
 from bothways.serving.inference_queue import Limits, QueueFull, Ticket

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bothways.errors import flag
+from bothways.base.errors import flag
 from bothways.serving.bodies import Refusal
 from bothways.serving.exchange import CLOSE, LEFT, Record, error_response
 from bothways.serving.inference_queue import Limits

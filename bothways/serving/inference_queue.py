@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 Compute = Callable[[Any, list[Any]], Sequence[Any]]  # (call, texts) -> a result for each
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.log import muted
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.predictor import Predictor
-from bothways.log import muted
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.device import release_memory
-from bothways.errors import InputError, UsageError, flag, needs_package
-from bothways.io import SURROGATES, Files
-from bothways.log import logger, print_json, print_message
+from bothways.base.device import release_memory
+from bothways.base.errors import InputError, UsageError, flag, needs_package
+from bothways.base.io import SURROGATES, Files
+from bothways.base.log import logger, print_json, print_message
 from bothways.pretrained import DEFAULT
 from bothways.settings.deploy import Serve
 from bothways.text.data.text_encodings import decode_marked

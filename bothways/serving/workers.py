@@ -18,10 +18,10 @@ from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from bothways.device import num_threads, release_memory, set_num_threads
-from bothways.errors import InputError
+from bothways.base.device import num_threads, release_memory, set_num_threads
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 from bothways.inference.predictor import Predictor
-from bothways.log import logger
 from bothways.serving.calls import Call
 from bothways.tasks.task import Item
 

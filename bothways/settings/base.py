@@ -8,7 +8,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar, dataclass_transform
 
-from bothways.errors import InputError, must_be
+from bothways.base.errors import InputError, must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
 from bothways.settings.fields import Converted, Mark, argument, mark_of, option

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Literal
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings.base import Checked, Compute, Data, NumberFormat, OptionalData, Printed, TextColumns, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, Several, argument, option
 

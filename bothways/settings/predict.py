@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.pretrained import DEFAULT
 from bothways.settings import base
 from bothways.settings.fields import FileName, Location, OptionalLocation, argument, option

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.settings import base
 from bothways.settings.fields import Location, OptionalLocation, Several, argument, option
 

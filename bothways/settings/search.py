@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC
 from bothways.settings.base import Checked, Compute, How, Printed, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, Several, argument, option

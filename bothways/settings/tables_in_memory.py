@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from bothways.errors import InputError, RowLocation, format_count, require
+from bothways.base.errors import InputError, RowLocation, format_count, require
 from bothways.settings.fields import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column

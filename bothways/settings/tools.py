@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bothways.errors import must_be
+from bothways.base.errors import must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.base import Checked, Compute, Printed, TextFiles, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, argument, option

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from bothways.errors import format_count
+from bothways.base.errors import format_count
+from bothways.base.log import logger
+from bothways.evaluation.before_after import Drop, measure_drop
 from bothways.inference.predictor import Predictor
-from bothways.log import logger
-from bothways.measure.evaluation.before_after import Drop, measure_drop
 from bothways.measure.report.chart import Point, build_axis, dot, draw_picture, label, legend, line, plot
 from bothways.measure.report.markup import Html
 from bothways.model.checkpoint.contents import Checkpoint

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 from bothways.model.layer import Layer
 from bothways.model.model import Model

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from bothways.device import choose_device
-from bothways.errors import InputError, flag, format_count
-from bothways.log import logger, muted, working
+from bothways.base.device import choose_device
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.log import logger, muted, working
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import (
     check_can_cut,

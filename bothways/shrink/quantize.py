@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
+from bothways.base.io import check_target
+from bothways.base.log import logger, working
+from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.inference.predictor import Predictor
-from bothways.io import check_target
-from bothways.log import logger, working
-from bothways.measure.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import check_plain
 from bothways.model.checkpoint.description import METADATA_FILE

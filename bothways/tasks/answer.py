@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, format_count
-from bothways.io import is_same_file
-from bothways.log import logger
+from bothways.base.errors import InputError, RowLocation, format_count
+from bothways.base.io import is_same_file
+from bothways.base.log import logger
 from bothways.measure import metrics, report
 from bothways.measure.metrics import Intervals
 from bothways.measure.metrics.answers import answer_scores, best_threshold
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
 
 QUESTION: Schema = {
     "type": "object",

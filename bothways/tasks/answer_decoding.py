@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.tasks.offsets import char_span, with_positions
 from bothways.tasks.windows import span_bounds
 from bothways.text.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer

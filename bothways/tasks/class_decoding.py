@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.tasks.arrays import Floats, sigmoid, softmax, top_k
 from bothways.tasks.windows import whole_number
 

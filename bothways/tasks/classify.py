@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, flag, format_count, join_names
-from bothways.io import is_same_file
-from bothways.log import escape_line
+from bothways.base.errors import InputError, RowLocation, flag, format_count, join_names
+from bothways.base.io import is_same_file
+from bothways.base.log import escape_line
 from bothways.measure import metrics, report
-from bothways.measure.linear.regressions import Kind, Score
 from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors
+from bothways.model.linear.regressions import Kind, Score
 from bothways.settings.finetune import Classify
 from bothways.settings.predict import Evaluate
 from bothways.tasks import training_task
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
     from bothways.inference.reading import ReadOptions
-    from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.scope import Scope
+    from bothways.model.linear.linear_head import RowLoss
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
@@ -101,8 +101,8 @@ class ClassObjective(training_task.LabelObjective):
         return self.loss(outputs[is_labelled_N], batch.labels[is_labelled_N])
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
+        from bothways.model.losses import logits_loss
         from bothways.tasks.losses import multi_label_distance
-        from bothways.training.losses import logits_loss
 
         assert batch.soft_labels is not None
         loss = multi_label_distance if self.multi_label else logits_loss

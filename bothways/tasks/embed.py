@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.errors import InputError, flag
-from bothways.io import is_same_file
+from bothways.base.errors import InputError, flag
+from bothways.base.io import is_same_file
 from bothways.measure import metrics
-from bothways.measure.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.model.checkpoint.formats.hugging_face import POOLER
 from bothways.model.families import FAMILIES
+from bothways.model.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.settings.base import TextColumns
 from bothways.settings.finetune import TrainEmbed
 from bothways.settings.predict import Evaluate
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
-    from bothways.training.transforms import Transform
+    from bothways.model.transforms import Transform
 
 TOP = 10  # results of a ranking that are scored
 EMBED_CHUNK = 8192  # texts that are embedded together
@@ -99,7 +99,7 @@ class PairObjective(training_task.LabelObjective):
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
         """1 - cosine, the mean over the texts of a pair."""
-        from bothways.training.losses import vector_distance
+        from bothways.model.losses import vector_distance
 
         assert batch.soft_labels is not None
         total, _ = vector_distance(outputs.transpose(0, 1).flatten(0, 1), batch.soft_labels.flatten(0, 1))
@@ -311,7 +311,7 @@ class Embedding(training_task.TrainingTask):
     @property
     def transforms(self) -> Sequence[Transform]:
         has_pooler = FAMILIES[self.pretrained.model_type].hf_names(POOLER, ())
-        from bothways.training.transforms import RestorePooler
+        from bothways.model.transforms import RestorePooler
 
         return (RestorePooler(self.pretrained.model.pooler),) if has_pooler else ()
 

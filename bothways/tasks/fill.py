@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bothways.errors import InputError, flag, shorten
+from bothways.base.errors import InputError, flag, shorten
 from bothways.model.families import FAMILIES
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK, task

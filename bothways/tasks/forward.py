@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import encodes_separately
 from bothways.model.heads import ClassificationHead

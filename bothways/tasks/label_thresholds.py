@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
 from bothways.tasks.class_decoding import EVEN
 
 Floats = NDArray[np.floating[Any]]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.measure.linear import regressions, tfidf
-from bothways.measure.linear.regressions import Kind, standardize
-from bothways.measure.linear.tfidf import Rows, TfidfModel
+from bothways.model.linear import regressions, tfidf
+from bothways.model.linear.regressions import Kind, standardize
+from bothways.model.linear.tfidf import Rows, TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
 from bothways.text.data.squad import Question

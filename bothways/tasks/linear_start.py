@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.measure.linear import linear_head
 from bothways.model.config import encodes_separately
 from bothways.model.heads import mean_pool
+from bothways.model.linear import linear_head
+from bothways.model.losses import classification_loss
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.tasks.forward import labelled_token_scores, last_layer, pool_over_windows
@@ -21,7 +22,6 @@ from bothways.tasks.tag_examples import TaggedWindows
 from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import compute_outputs, sample_rows
 from bothways.text.batch import Batch
-from bothways.training.losses import classification_loss
 
 MAX_WINDOWS = 8  # windows of a text to pool over
 FEW_TOKENS = 200_000  # training texts with fewer tokens are read with as many windows as dev and test

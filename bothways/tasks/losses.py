@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.training.losses import Loss, classification_loss, logits_loss, mse_loss
+from bothways.model.losses import Loss, classification_loss, logits_loss, mse_loss
 
 
 def weighted_class_loss(scores_NC: Tensor, labels_N: Tensor, weights_C: Tensor) -> Loss:

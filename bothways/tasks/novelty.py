@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
+from bothways.base.rng import Purpose, generator
 from bothways.model.checkpoint.scope import Scope, unit_vectors
-from bothways.rng import Purpose, generator
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.class_decoding import MAX_STORED, held_out_quantile, thinned
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.batch import Batch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
     mean), their maximum, or the first row of the window (cls). [N, H], on the device of the hidden states."""
     import torch
 
-    from bothways.device import copy_to
+    from bothways.base.device import copy_to
 
     def pool(hidden_TH: Tensor, batch: Batch, bounds: list[Bounds]) -> Tensor:
         starts_N = batch.lengths.cumsum(0) - batch.lengths

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure import metrics, report
 from bothways.measure.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.settings.finetune import Regress
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bothways.inference.predictor import Predictor
-    from bothways.measure.linear.linear_head import RowLoss
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.linear.linear_head import RowLoss
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
-    from bothways.training.transforms import ScaleOutputs, Transform
+    from bothways.model.transforms import ScaleOutputs, Transform
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
@@ -244,7 +244,7 @@ class Regression(TextTask):
 
     @property
     def scaling(self) -> ScaleOutputs:
-        from bothways.training.transforms import ScaleOutputs
+        from bothways.model.transforms import ScaleOutputs
 
         return ScaleOutputs(self.mean, self.deviation)
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bothways.errors import InputError, flag, format_count
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.rng import Purpose, generator
 from bothways.measure import metrics
-from bothways.measure.linear.tfidf import MAX_TERMS, Tfidf
-from bothways.rng import Purpose, generator
+from bothways.model.linear.tfidf import MAX_TERMS, Tfidf
 from bothways.settings.finetune import Rerank
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import training_task
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
 
 TOP = 10  # places of a ranking that are scored
 NDCG, MRR = f"ndcg@{TOP}", f"mrr@{TOP}"

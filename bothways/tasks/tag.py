@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from bothways.errors import InputError, flag, format_count, join_names
-from bothways.io import is_same_file
-from bothways.log import escape_line, logger, muted
+from bothways.base.errors import InputError, flag, format_count, join_names
+from bothways.base.io import is_same_file
+from bothways.base.log import escape_line, logger, muted
 from bothways.measure import metrics, report
 from bothways.measure.metrics.entities import entity_scores
 from bothways.measure.metrics.label_errors import label_errors
@@ -84,10 +84,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bothways.inference.predictor import Predictor
-    from bothways.measure.linear import linear_head
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.linear import linear_head
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
 
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 COLUMNS_OF_BOTH = 3  # words, gold tags and predicted tags, if one CoNLL file has both
@@ -118,13 +118,13 @@ class TagObjective(training_task.LabelObjective):
         return scores_MC
 
     def label_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        from bothways.training.losses import classification_loss
+        from bothways.model.losses import classification_loss
 
         assert batch.labels is not None
         return classification_loss(outputs, batch.labels[target_rows(batch)])
 
     def teacher_loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        from bothways.training.losses import logits_loss
+        from bothways.model.losses import logits_loss
 
         assert batch.soft_labels is not None
         soft_labels = batch.soft_labels[target_rows(batch)]

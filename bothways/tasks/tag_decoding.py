@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
 from bothways.tasks.windows import own_rows
 from bothways.text.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words

@@ -12,7 +12,7 @@ from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings.predict import Evaluate
 from bothways.tasks.scores import Scores
 

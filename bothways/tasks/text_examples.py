@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
 from bothways.tasks.training_task import describe_lengths
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.text.batch import Batch

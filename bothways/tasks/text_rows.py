@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bothways.log import logger
+from bothways.base.log import logger
 from bothways.measure import metrics
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.scores import Scores

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from bothways.errors import InputError, flag
-from bothways.log import logger, muted
+from bothways.base.errors import InputError, flag
+from bothways.base.log import logger, muted
 from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
@@ -24,10 +24,10 @@ from bothways.text.data.columns import Table, join_tables
 from bothways.text.data.split_tables import other_columns, read_unlabelled, text_columns, texts_by_location
 
 if TYPE_CHECKING:
-    from bothways.measure.linear.linear_head import RowLoss
-    from bothways.measure.linear.regressions import Kind, Score
-    from bothways.measure.linear.tfidf import TfidfModel
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.linear.linear_head import RowLoss
+    from bothways.model.linear.regressions import Kind, Score
+    from bothways.model.linear.tfidf import TfidfModel
     from bothways.model.model import Model
     from bothways.tasks.linear_start import FrozenFeatures
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from bothways.errors import InputError, flag, location_columns
+from bothways.base.errors import InputError, flag, location_columns
+from bothways.base.rng import Purpose, generator
 from bothways.measure import report
-from bothways.measure.linear.tfidf import TfidfModel
 from bothways.measure.metrics.label_errors import LabelError
-from bothways.rng import Purpose, generator
+from bothways.model.linear.tfidf import TfidfModel
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
 from bothways.tasks.arrays import Floats
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.scope import Scope
+    from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.training.losses import Loss
-    from bothways.training.transforms import Transform
+    from bothways.model.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
 EPOCHS = 3.0  # unless --epochs is given
@@ -346,7 +346,7 @@ class TrainingTask(ABC):
 
     def inference_copy(self, model: Model) -> Model:
         """A copy in eval mode, on the device and in the number format of the training."""
-        from bothways.device import choose_device, choose_dtype
+        from bothways.base.device import choose_device, choose_dtype
         from bothways.model.parameters import inference_copy
 
         device = choose_device(self.settings.device)

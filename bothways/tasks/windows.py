@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, RowsError, shorten
-from bothways.log import logger
+from bothways.base.errors import InputError, RowsError, shorten
+from bothways.base.log import logger
 from bothways.text.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
 
 

@@ -65,14 +65,14 @@ class Batch:
     @property
     def first_tokens(self) -> Tensor:
         """Index in T of each text's first token, [CLS]. [N]"""
-        from bothways.device import copy_to
+        from bothways.base.device import copy_to
 
         return copy_to(self.lengths.cumsum(0) - self.lengths, self.input_ids.device)
 
     @property
     def last_tokens(self) -> Tensor:
         """Index in T of each text's last token. [N]"""
-        from bothways.device import copy_to
+        from bothways.base.device import copy_to
 
         return copy_to(self.lengths.cumsum(0) - 1, self.input_ids.device)
 
@@ -80,7 +80,7 @@ class Batch:
         """The same batch on a device; lengths stay on the CPU, where kernels are launched from."""
         import torch
 
-        from bothways.device import copy_to
+        from bothways.base.device import copy_to
 
         place, moved = torch.device(device), dict[str, Any]()
         for name in (field.name for field in fields(self) if field.name != "lengths"):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.text.batch import Batch
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
     """A random permutation of the examples for one epoch, or for one part of it. [num_examples]"""
-    from bothways.rng import Purpose, generator  # imports numpy.random
+    from bothways.base.rng import Purpose, generator  # imports numpy.random
 
     return generator(seed, Purpose.ORDER, epoch, part).permutation(num_examples)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bothways.errors import InputError, shorten
+from bothways.base.errors import InputError, shorten
 
 Row = Mapping[str, Any]  # a row of metrics.jsonl, with the number of `steps` of the run
 

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from bothways.errors import InputError, UsageError, flag
-from bothways.log import format_duration, logger, muted
+from bothways.base.errors import InputError, UsageError, flag
+from bothways.base.log import format_duration, logger, muted
+from bothways.model.losses import Losses
 from bothways.model.parameters import CPU
 from bothways.text.batch import Batch
-from bothways.training.losses import Losses
 from bothways.training.signals import Stopped
 
 SILENCE = 300.0  # seconds after which a process that the main process waits for is named

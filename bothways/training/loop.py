@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
+from bothways.base.rng import Purpose, derive_seed
+from bothways.model.losses import Counts, Losses
 from bothways.model.parameters import CPU
-from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
-from bothways.training.losses import Counts, Losses
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped, catch_stop_signals

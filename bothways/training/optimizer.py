@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}  # elements

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import MissingFile, must_be
+from bothways.base.errors import MissingFile, must_be
 from bothways.measure.report.result_tables import as_table
 from bothways.settings.fields import AnyPath
 

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.errors import InputError
-from bothways.errors import differences as differences  # beside log_changes
-from bothways.io import atomic_directory, remove_leftovers
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.errors import differences as differences  # beside log_changes
+from bothways.base.io import atomic_directory, remove_leftovers
+from bothways.base.log import logger
 from bothways.model.checkpoint.weights import write_weights
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.optimizer import LossScale

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 
 METRICS = "metrics.jsonl"
 LOCK = ".lock"

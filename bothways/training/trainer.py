@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from bothways.model.losses import Counts, Losses
 from bothways.training.distributed import SINGLE_PROCESS, Processes, Replica, replicate, shard
-from bothways.training.losses import Counts, Losses
 from bothways.training.optimizer import LossScale, Optimizer
 from bothways.training.run_checkpoints import SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions, learning_rate_factor

@@ -17,7 +17,7 @@ from benchmarks.speed.options import Options, parse
 from benchmarks.speed.peers import PEERS, Peer, PeerConfig, best_batch_size, pad_rows
 from benchmarks.speed.result import Timing, as_json, as_table
 from benchmarks.speed.workload import MASK, QUESTION, Workload, task_method, workloads
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.pack import save_packed

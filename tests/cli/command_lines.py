@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
-from bothways import log
+from bothways.base import log
 from bothways.cli import main
 from bothways.verbs import VERBS
 from tests.fuzz import NASTY, mutated, mutated_bytes

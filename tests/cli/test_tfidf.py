@@ -10,14 +10,14 @@ from safetensors.numpy import load_file, save_file
 
 import bothways
 from bothways import pretrained
+from bothways.base.errors import InputError
+from bothways.base.io import BACKUP_SUFFIX
 from bothways.cli.main import main
-from bothways.errors import InputError
-from bothways.io import BACKUP_SUFFIX
-from bothways.measure.linear import tfidf
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.tfidf import read_tfidf, write_tfidf
+from bothways.model.linear import tfidf
 from bothways.serving.server import load_models
 
 TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from bothways import cloud
+from bothways.base.errors import InputError, MissingFile
 from bothways.cloud import as_path
-from bothways.errors import InputError, MissingFile
 from bothways.mirror import download
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cloud import as_path
-from bothways.errors import InputError
 from bothways.inference.jobs import jobs, parts
 from bothways.settings import Embed
 from tests.cloud.conftest import at_random

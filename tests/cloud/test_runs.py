@@ -12,8 +12,8 @@ import pytest
 
 import bothways
 from bothways import cloud
+from bothways.base.errors import InputError
 from bothways.cloud import as_path
-from bothways.errors import InputError
 from bothways.settings import Classify, Embed, Predict, Pretrain
 from bothways.text.corpus import array_files, shards
 from bothways.text.corpus.shards import ShardedArray

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bothways import Tokenizer, cloud
+from bothways.base.errors import InputError
+from bothways.base.io import cache_directory
+from bothways.base.log import messages_to
 from bothways.cloud import as_path
-from bothways.errors import InputError
-from bothways.io import cache_directory
-from bothways.log import messages_to
 from bothways.text.corpus import array_files, cache, shards
 from bothways.text.corpus.shards import ShardedArray
 from bothways.text.corpus.token_store import open_or_build

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from bothways.model.losses import forward_losses, masked_lm_loss
 from bothways.text.batch import Batch
-from bothways.training.losses import forward_losses, masked_lm_loss
 from bothways.training.pretraining.objectives import PretrainingObjective
 
 OBJECTIVE = PretrainingObjective("next")

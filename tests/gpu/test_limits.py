@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import bothways
-from bothways.device import choose_device
-from bothways.errors import InputError, UsageError
+from bothways.base.device import choose_device
+from bothways.base.errors import InputError, UsageError
+from bothways.base.log import messages_to
 from bothways.inference.runner import BatchRunner
-from bothways.log import messages_to
 from bothways.model.encoder import Encoder
 from bothways.training.distributed import process_group
 from bothways.training.loop import fit

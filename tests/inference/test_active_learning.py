@@ -11,8 +11,8 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
+from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.errors import InputError
 from bothways.inference.active_learning import (
     BETA,
     CandidatePool,
@@ -23,10 +23,10 @@ from bothways.inference.active_learning import (
     uncertainties,
 )
 from bothways.inference.load import load
-from bothways.measure.linear import tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
+from bothways.model.linear import tfidf
 from bothways.settings import Classify, Predict
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import class_indices, label_sets

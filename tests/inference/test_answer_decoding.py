@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.tasks.answer_decoding import (
     Answer,
     Candidates,

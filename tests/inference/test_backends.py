@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.errors import InputError
 from bothways.inference.backends.backend import Backend
 from bothways.inference.load import BACKENDS, load, open_backend
 from bothways.model.checkpoint.description import CONFIG, Description

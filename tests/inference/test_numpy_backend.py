@@ -11,13 +11,13 @@ import pytest
 from safetensors import safe_open
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.base.io import unpacked_directory
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.inference.backends.forward import NORMAL, gelu
 from bothways.inference.backends.numpy import NumpyBackend
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
-from bothways.io import unpacked_directory
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 

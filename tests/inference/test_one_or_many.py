@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 
 TEXTS = ["the cat sat on the mat", "a dog", "cats ran . the dog " * 9, "on", "the [MASK] sat"]

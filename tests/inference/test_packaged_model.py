@@ -12,8 +12,8 @@ import torch
 
 import bothways
 from bothways import pretrained
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.model.checkpoint import checkpoint, hub
 from bothways.model.checkpoint.formats.packed import PACKED_WEIGHTS
 from bothways.settings import Classify, Embed, Fill, Info

@@ -15,8 +15,8 @@ import torch
 import transformers
 
 import bothways
-from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError, MissingFile
+from bothways.base.device import choose_device, choose_dtype
+from bothways.base.errors import InputError, MissingFile
 from bothways.inference import runner
 from bothways.inference.backends import encoder, tokens
 from bothways.inference.predictor import Predictor

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.inference import runner
 from bothways.inference.runner import BatchRunner
-from bothways.log import messages_to
 from bothways.tasks.pooling import pool_windows
 from bothways.text.batching import delayed
 

@@ -9,11 +9,11 @@ import pyarrow.parquet
 import pytest
 
 from bothways import load
+from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.errors import InputError
+from bothways.evaluation import evaluate
 from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.predictor import Predictor
-from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.changes.new_head import with_head

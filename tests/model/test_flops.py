@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bothways.model.losses import forward_losses
 from bothways.text.batch import Batch
-from bothways.training.losses import forward_losses
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.progress import training_flops
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model import int8
 from bothways.model import int8_training as calibrate
 from bothways.model.int8 import (

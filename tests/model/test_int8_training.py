@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import bothways
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import Int8Linear, is_int8, round_table

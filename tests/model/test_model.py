@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.attention import Positions, Rotary
 from bothways.model.config import EncoderConfig
 from bothways.model.encoder import build_positions

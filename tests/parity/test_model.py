@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from bothways.log import messages_to
+from bothways.base.log import messages_to
 from bothways.model import kernels
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
@@ -17,10 +17,10 @@ from bothways.model.checkpoint.formats import hugging_face
 from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
 from bothways.model.families import FAMILIES
 from bothways.model.layout import Bucketed, Padded
+from bothways.model.losses import classification_loss, masked_lm_loss, mse_loss
 from bothways.model.model import Model, initialize
 from bothways.model.states import attention_weights
 from bothways.text.batch import Batch
-from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
 
 pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
 

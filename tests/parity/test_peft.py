@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli.commands import merge
-from bothways.errors import InputError
 from bothways.model.adapters.install import install
 from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.checkpoint import checkpoint

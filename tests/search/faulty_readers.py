@@ -5,7 +5,7 @@ import signal
 import sys
 from threading import Event
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.readers import DocumentPart, read_parts
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.measure.linear.static_vectors import StaticVectors, VectorTable
+from bothways.model.linear.static_vectors import StaticVectors, VectorTable
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 WORDS = "fee fees late invoice payment cat kitten sat mat the a of is paid report year annual".split()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.database import DATABASE, Database, from_stored, to_stored
 from bothways.search.indexing import index
 from bothways.search.store import Store

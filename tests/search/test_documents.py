@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from tests.search.test_readers import read, text_of, write
 
 OPEN_DOCUMENT = "urn:oasis:names:tc:opendocument:xmlns:{0}:1.0"

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from bothways.base.device import num_cores
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.device import num_cores
-from bothways.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.search import commands, extraction

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.filters import parse_filter
 
 ROWS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.search.folder import find_documents
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search import indexing, writing
 from bothways.search.database import Database
 from bothways.search.indexing import index

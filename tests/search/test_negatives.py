@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.negatives import (
     FoundPassage,
     MiningOptions,

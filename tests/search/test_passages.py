@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bothways.search
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.passages import split_passages
 
 FOLDER = Path(bothways.search.__file__).parent

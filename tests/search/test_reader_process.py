@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError, MissingFile, command_line
+from bothways.base.errors import InputError, MissingFile, command_line
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart, read_parts
 

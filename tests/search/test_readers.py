@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.search import plain_text
 from bothways.search.html_pages import html_to_markdown
 from bothways.search.passages import split_passages

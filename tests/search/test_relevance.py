@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.pretrained import STATIC
 from bothways.search.indexing import index
 from bothways.search.relevance import (

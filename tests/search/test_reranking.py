@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search.ranking import RERANKED, pair_relevance
 from bothways.search.reranking import num_reranked, rerank, search_reranked
 from bothways.search.store import Hit

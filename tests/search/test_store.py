@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.search import indexing, spaces
 from bothways.search.database import DATABASE, Database
 from bothways.search.indexing import index

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bothways.inference.load import load
-from bothways.measure.linear import tfidf
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
+from bothways.model.linear import tfidf
 from bothways.serving import openapi, server
 from bothways.serving.app import HANDLERS
 from bothways.serving.calls import ATTENTION_TOKENS

@@ -17,8 +17,8 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from bothways.base.errors import InputError, UsageError
 from bothways.cli.parser import parse
-from bothways.errors import InputError, UsageError
 from bothways.serving import server
 from bothways.serving.guard import Access
 from bothways.serving.protocol import MOST_DROPPED, TimedProtocol

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.io import Files
 from bothways.inference.predictor import Predictor
-from bothways.io import Files
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.sentence_transformers import read_prompts
 from bothways.serving import openapi

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.predictor import Predictor
 from bothways.search import indexing

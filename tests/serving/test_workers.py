@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.serving import calls
 from bothways.serving.calls import Call
 from bothways.serving.workers import ProcessWorker, Workers

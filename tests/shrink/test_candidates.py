@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.measure.evaluation.before_after import Drop
+from bothways.evaluation.before_after import Drop
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 from bothways.shrink import prune

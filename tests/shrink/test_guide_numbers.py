@@ -2,9 +2,9 @@
 
 import pytest
 
+from bothways.evaluation import before_after
 from bothways.inference import active_learning
 from bothways.inference.jobs import blocks
-from bothways.measure.evaluation import before_after
 from bothways.model import int8_training
 from bothways.settings import Export
 from bothways.shrink import prune, quantize

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import cut, cut_vocabulary
 from bothways.model.checkpoint.contents import Checkpoint

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.cli import main
-from bothways.errors import InputError
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
-from bothways.measure.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
+from bothways.evaluation import evaluate
+from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
 from bothways.model import int8_training as calibrate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 import bothways
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.int8 import is_int8

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.errors import UsageError
+from bothways.base.errors import UsageError
 from bothways.training.distributed import process_group
 from bothways.training.run import read_metrics
 

@@ -11,9 +11,10 @@ import transformers
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
+from bothways.model.losses import forward_losses, mse_loss
 from bothways.tasks.answer import SpanObjective
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
@@ -22,7 +23,6 @@ from bothways.text.batch import Batch
 from bothways.training import schedule
 from bothways.training.distributed import Replica
 from bothways.training.loop import backward, fit, read_losses, read_numbers
-from bothways.training.losses import forward_losses, mse_loss
 from bothways.training.pretraining import pretrain as timing
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.pretraining.pretrain import seconds_per_step

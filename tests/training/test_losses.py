@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.training.losses import classification_loss, masked_lm_loss, mse_loss
+from bothways.model.losses import classification_loss, masked_lm_loss, mse_loss
 
 
 def draw(*shape, seed=0):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.training.optimizer import PIECE, Optimizer
 
 

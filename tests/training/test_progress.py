@@ -2,7 +2,7 @@
 
 import pytest
 
-from bothways.log import Heartbeat, messages_to
+from bothways.base.log import Heartbeat, messages_to
 from bothways.training import progress
 from bothways.training.progress import TrainingProgress, format_duration
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bothways import device
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base import device
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_lock import LOCK, current_process, find_process, run_status

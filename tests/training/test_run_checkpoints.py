@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 
-from bothways import io
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base import io
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.training import run_checkpoints
 from bothways.training.optimizer import LossScale
 from bothways.training.run_checkpoints import Checkpoints, TrainingState, read

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.training import run_lock as locking
 from bothways.training.run import Run

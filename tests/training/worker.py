@@ -24,14 +24,14 @@ import torch._dynamo  # what DDP, FSDP and Muon import when first used: here onc
 import torch.distributed.fsdp
 from safetensors.torch import save_file
 
-from bothways.log import messages_to
+from bothways.base.log import messages_to
 from bothways.model.config import EncoderConfig
+from bothways.model.losses import forward_losses
 from bothways.model.model import Model, initialize
 from bothways.text.batch import Batch
 from bothways.training import run_checkpoints as saving
 from bothways.training.distributed import gather_shards, local_shard, process_group
 from bothways.training.loop import fit
-from bothways.training.losses import forward_losses
 from bothways.training.optimizer import Optimizer
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.run import Run

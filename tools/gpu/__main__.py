@@ -81,7 +81,7 @@ def install(wheels: Path | None, site: Path) -> None:
 
 def gpu_problem(environment: dict[str, str]) -> str:
     """Why this Python cannot use a GPU; "" if it can."""
-    code = "import torch; from bothways.device import cuda_problem; print(cuda_problem())"
+    code = "import torch; from bothways.base.device import cuda_problem; print(cuda_problem())"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     return (done.stderr if done.returncode else done.stdout).strip().rpartition("\n")[2]
 

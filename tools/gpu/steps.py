@@ -40,7 +40,7 @@ from benchmarks import pretrain
 from benchmarks.speed.measure import files_for_others
 from benchmarks.speed.peers import PeerConfig, best_batch_size, sentence_transformers
 from benchmarks.speed.workload import task_method
-from bothways.device import describe_hardware, measure_peak_flops, num_cores
+from bothways.base.device import describe_hardware, measure_peak_flops, num_cores
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

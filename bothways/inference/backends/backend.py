@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.reading import ReadOptions, Rows
 from bothways.tasks import task_from_heads
 from bothways.tasks.pooling import Pooling

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.device import choose_device, choose_dtype, num_cores, single_thread
-from bothways.errors import InputError, MissingFile
+from bothways.base.device import choose_device, choose_dtype, num_cores, single_thread
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import muted
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, run_options, shown
 from bothways.inference.runner import BatchRunner, TokenModel
-from bothways.log import muted
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from bothways.device import num_threads, single_blas_thread
-from bothways.errors import InputError, needs_package
+from bothways.base.device import num_threads, single_blas_thread
+from bothways.base.errors import InputError, needs_package
+from bothways.base.io import unpacked_directory
 from bothways.inference.backends.forward import Array, Bert, Ids
 from bothways.inference.backends.tokens import TokenBackend, Words
 from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
-from bothways.io import unpacked_directory
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import PackedTensors

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.io import Files
 from bothways.inference.backends.backend import Backend
 from bothways.inference.reading import ReadOptions, Rows
-from bothways.io import Files
-from bothways.measure.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
-from bothways.measure.linear.word_vector_files import open_static
 from bothways.model.checkpoint.description import Description
+from bothways.model.linear.static_vectors import MODEL_TYPE, StaticVectors, write_static
+from bothways.model.linear.word_vector_files import open_static
 from bothways.tasks.pooling import Pooling
 from bothways.text.tokenizer.tokenizer import Tokenizer
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_pairs
-from bothways.measure.linear.tfidf import Matrix, TfidfModel, project
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.tfidf import no_encoder_error, read_tfidf, write_tfidf
+from bothways.model.linear.tfidf import Matrix, TfidfModel, project
 
 
 class TfidfBackend(Backend):

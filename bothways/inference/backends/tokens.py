@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
 from bothways.model.config import EncoderConfig, encodes_separately

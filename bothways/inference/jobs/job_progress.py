@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
+from bothways.base.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress
 from bothways.inference.reading import Progress
-from bothways.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress
 
 
 class JobProgress(ProgressBar):

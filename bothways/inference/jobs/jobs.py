@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 import bothways
+from bothways.base.device import num_cores, num_threads, set_num_threads
+from bothways.base.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
+from bothways.base.log import logger
 from bothways.cloud import as_path
-from bothways.device import num_cores, num_threads, set_num_threads
-from bothways.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, RowsOfFile, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -22,7 +23,6 @@ from bothways.inference.jobs.journal import Journal, open_output
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
-from bothways.log import logger
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
 from bothways.settings.predict import Embed, Predict

@@ -15,11 +15,11 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, differences, flag, format_count
+from bothways.base.errors import InputError, differences, flag, format_count
+from bothways.base.io import fsync, write_atomic
+from bothways.base.log import logger
 from bothways.inference.jobs.blocks import Block
 from bothways.inference.jobs.writers import ResultFormat, ResultRow, Vectors
-from bothways.io import fsync, write_atomic
-from bothways.log import logger
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.cloud import CloudPath, as_path
-from bothways.device import num_threads, set_num_threads
-from bothways.errors import (
+from bothways.base.device import num_threads, set_num_threads
+from bothways.base.errors import (
     EmptyInput,
     InputError,
     StorageError,
@@ -34,6 +33,9 @@ from bothways.errors import (
     not_permitted,
     require,
 )
+from bothways.base.io import cache_directory, write_atomic
+from bothways.base.log import logger
+from bothways.cloud import CloudPath, as_path
 from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import SAMPLE_SIZE, RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
@@ -42,8 +44,6 @@ from bothways.inference.jobs.journal import BusyError, Journal, check_output, op
 from bothways.inference.jobs.writers import Parquet, ResultRow
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
-from bothways.io import cache_directory, write_atomic
-from bothways.log import logger
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.stream import ModelInput

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bothways.errors import format_count
+from bothways.base.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
 from bothways.inference.jobs.blocks import Block, estimate_num_rows
 from bothways.inference.jobs.job_progress import JobProgress

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.io import SURROGATES, to_json
+from bothways.base.io import SURROGATES, to_json
 from bothways.tasks.scores import probability_column
 
 ResultRow = dict[str, Any]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics.intervals import Intervals, mean_intervals
 
 Version = Literal["1.1", "2.0"]

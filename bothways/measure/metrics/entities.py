@@ -6,7 +6,7 @@ Counted like conlleval (CoNLL-2000, CoNLL-2003) and seqeval. Scores are in 0..1;
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics.intervals import Intervals, decision_intervals, mean_intervals, resampling_units
 from bothways.text.data.tags import Scheme, tags_to_spans
 

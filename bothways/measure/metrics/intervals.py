@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import flag
-from bothways.rng import Purpose, generator
+from bothways.base.errors import flag
+from bothways.base.rng import Purpose, generator
 
 Interval = tuple[float, float]
 Decision = tuple[Any, ...]  # (index of the row, label, position in the row): the class of a text, or an entity

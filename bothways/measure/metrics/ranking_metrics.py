@@ -7,7 +7,7 @@ log2(1 + rank), with ranks from 1.
 import math
 from collections.abc import Mapping, Sequence
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics.intervals import Intervals, mean_intervals
 
 Grades = Mapping[str, float]  # {document: grade}; 0 for documents without a judgment

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.report.chart import Picture, draw_picture, label
 from bothways.measure.report.markup import Html, element, join
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.errors import InputError
-from bothways.io import write_atomic
+from bothways.base.errors import InputError
+from bothways.base.io import write_atomic
 from bothways.measure.report.markup import Html, Unit, element, join
 from bothways.measure.report.style import LIGHT, PICTURE_STYLE
 

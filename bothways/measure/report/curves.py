@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from bothways.errors import format_count
+from bothways.base.errors import format_count
 from bothways.measure.metrics.classification import Bin
 from bothways.measure.report.chart import bar, build_axis, dot, figure, label, line, plot
 from bothways.measure.report.markup import Html, Section, data_element, element, join, table

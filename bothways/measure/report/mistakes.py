@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.errors import location_columns, short_locations
+from bothways.base.errors import location_columns, short_locations
 from bothways.measure.report.highlight import Highlight, render_opening, render_passage, render_text
 from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 

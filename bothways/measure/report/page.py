@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bothways.io import SURROGATES, to_json, write_atomic
+from bothways.base.io import SURROGATES, to_json, write_atomic
 from bothways.measure.report.markup import Html, Section, element, isolate, join
 from bothways.measure.report.score_tables import ScoreSummary, ScoreTable, render_headline
 from bothways.measure.report.style import STYLE

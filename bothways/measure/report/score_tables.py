@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.errors import format_count
+from bothways.base.errors import format_count
 from bothways.measure.metrics import Interval
 from bothways.measure.report.chart import Axis, build_axis, dot, figure, label, line
 from bothways.measure.report.markup import (

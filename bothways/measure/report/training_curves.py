@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.report import chart
 from bothways.measure.report.chart import COLUMNS, NUM_SERIES_STYLES, ROW, Axis, Picture, Point, build_axis, legend
 from bothways.measure.report.curves import SIZE, X_RANGE, Y_RANGE

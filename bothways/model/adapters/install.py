@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.rng import Purpose, derive_seed
 from bothways.model.adapters.spec import AdapterSpec, check_supported
 from bothways.model.families import FamilySpec
 from bothways.model.model import Model
 from bothways.model.parameters import retype, set_module
-from bothways.rng import Purpose, derive_seed
 
 
 class LoraLinear(nn.Linear):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.model.config import EncoderConfig
 
 Kind = Literal["lora", "bitfit"]

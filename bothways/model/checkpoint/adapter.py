@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError, MissingFile, flag
-from bothways.io import get_object, write_json
+from bothways.base.errors import InputError, MissingFile, flag
+from bothways.base.io import get_object, write_json
 from bothways.model.adapters.install import LoraLinear, fingerprint_encoder, install, merge, own_state
 from bothways.model.adapters.spec import AdapterSpec, check_supported
 from bothways.model.checkpoint.contents import Checkpoint

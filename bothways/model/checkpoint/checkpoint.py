@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from bothways.errors import InputError
-from bothways.io import atomic_directory, check_target, read_json
+from bothways.base.errors import InputError
+from bothways.base.io import atomic_directory, check_target, read_json
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged

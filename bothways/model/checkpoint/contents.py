@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.model.checkpoint.description import Description
 from bothways.model.config import EncoderConfig
 from bothways.model.families import FAMILIES

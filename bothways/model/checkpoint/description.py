@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
-from bothways.io import get_object, read_json
+from bothways.base.errors import InputError
+from bothways.base.io import get_object, read_json
 from bothways.model.checkpoint.scope import Scope
 
 if TYPE_CHECKING:
-    from bothways.measure.linear.tfidf import TfidfModel
+    from bothways.model.linear.tfidf import TfidfModel
 
 CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
 NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bothways.base.errors import InputError, MissingFile, flag
+from bothways.base.io import Files, find_backup, stat_files
+from bothways.base.log import logger
 from bothways.cloud import CloudPath
-from bothways.errors import InputError, MissingFile, flag
-from bothways.io import Files, find_backup, stat_files
-from bothways.log import logger
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import (
     ADAPTER_CONFIG,

@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 
 from bothways import pretrained
+from bothways.base.errors import InputError, MissingFile, shorten
+from bothways.base.io import Files, find_backup, get_object
+from bothways.base.log import logger
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import Files, find_backup, get_object
-from bothways.log import logger
 from bothways.mirror import download
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bothways.errors import InputError, format_count
-from bothways.log import escape_line
+from bothways.base.errors import InputError, format_count
+from bothways.base.log import escape_line
 from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, WORDS, Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
@@ -33,7 +33,7 @@ from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.measure.linear.tfidf import TfidfModel
+    from bothways.model.linear.tfidf import TfidfModel
 
 MAX_LABELS = 1_000_000
 

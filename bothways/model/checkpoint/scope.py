@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 SCOPE = "scope.safetensors"  # file of a model's directory
 Floats = NDArray[np.floating[Any]]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import Files, get_object, write_json
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import Files, get_object, write_json
 from bothways.model.checkpoint.weights import WEIGHTS, write_floats
 from bothways.model.config import EncoderConfig
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import Files, check_regular_file, get_object
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import Files, check_regular_file, get_object
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,7 +3,7 @@
 Code outside this folder does not depend on the name of a family.
 """
 
-from bothways.io import LazyTable
+from bothways.base.io import LazyTable
 from bothways.model.families.spec import FamilySpec, name_table
 
 __all__ = ["DEFAULT_MODEL_TYPE", "FAMILIES", "FamilySpec"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS, OUTPUTS
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.families.bert import BERT, LAYER, ROBERTA, read_roberta, write_roberta
 from bothways.model.families.spec import architectures

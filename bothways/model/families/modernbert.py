@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures, name_table
 

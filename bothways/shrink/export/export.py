@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, MissingFile, flag
-from bothways.io import atomic_directory, check_target, read_json, write_json
-from bothways.log import logger
+from bothways.base.errors import InputError, MissingFile, flag
+from bothways.base.io import atomic_directory, check_target, read_json, write_json
+from bothways.base.log import logger
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG

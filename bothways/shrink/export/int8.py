@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.io import fsync, read_json, write_atomic
+from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.predictor import Predictor
-from bothways.io import fsync, read_json, write_atomic
-from bothways.measure.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.model.model import Model

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import EncoderConfig, RandomBlocksConfig
 from bothways.model.layout import Bucketed

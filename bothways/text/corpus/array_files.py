@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from bothways.errors import InputError
-from bothways.io import atomic_directory, remove_leftovers
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.io import atomic_directory, remove_leftovers
+from bothways.base.log import logger
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes per checksum

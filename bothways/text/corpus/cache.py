@@ -10,9 +10,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from bothways.errors import InputError
-from bothways.io import cache_directory as cache_directory
-from bothways.io import unpacked_directory
+from bothways.base.errors import InputError
+from bothways.base.io import cache_directory as cache_directory
+from bothways.base.io import unpacked_directory
 from bothways.mirror import INDEX
 from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
 from bothways.text.batching import token_batches
 from bothways.text.corpus.sentence_pairs import ranges
 from bothways.text.corpus.token_store import TokenStore

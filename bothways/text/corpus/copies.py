@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
 from bothways.text.corpus.token_store import TokenStore
 
 RUN = 24  # tokens: long enough not to be a common phrase

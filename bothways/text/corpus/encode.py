@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bothways.device import num_cores
-from bothways.errors import InputError
+from bothways.base.device import num_cores
+from bothways.base.errors import InputError
 from bothways.text.tokenizer.fast import BertBackend
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool

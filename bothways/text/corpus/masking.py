@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bothways.rng import Purpose, fold_in, make_keys, uniform
+from bothways.base.rng import Purpose, fold_in, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.tokenizer.tokenizer import Tokenizer
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError
-from bothways.rng import Purpose, generator
+from bothways.base.errors import InputError
+from bothways.base.rng import Purpose, generator
 from bothways.text.batching import divide_evenly, epoch_order, token_batches
 from bothways.text.corpus.sentence_pairs import PairTask, PretrainingExamples, make_examples
 from bothways.text.corpus.token_store import TokenStore

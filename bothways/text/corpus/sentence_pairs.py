@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bothways.errors import InputError, flag
-from bothways.rng import Purpose, make_keys, uniform
+from bothways.base.errors import InputError, flag
+from bothways.base.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer

@@ -20,10 +20,10 @@ from zlib import crc32
 
 import numpy as np
 
+from bothways.base.errors import InputError
+from bothways.base.io import cache_bytes, cache_directory
+from bothways.base.log import logger
 from bothways.cloud import BLOCK, CloudPath
-from bothways.errors import InputError
-from bothways.io import cache_bytes, cache_directory
-from bothways.log import logger
 from bothways.text.corpus import array_files
 
 PAGE = 1 << 14  # bytes

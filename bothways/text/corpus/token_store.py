@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 from bothways.cloud import CloudPath
-from bothways.errors import InputError
-from bothways.log import logger
 from bothways.text.corpus import array_files, shards
 from bothways.text.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.text.tokenizer.tokenizer import Tokenizer

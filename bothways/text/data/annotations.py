@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.errors import InputError, RowLocation, flag, shorten
+from bothways.base.errors import InputError, RowLocation, flag, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource, is_annotated_pair
 from bothways.text.data.tables import RowErrors, TableRow
 from bothways.text.data.tags import OUTSIDE, Scheme, Sentence, Span, TextWords, spans_to_tags

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
 from bothways.text.data.tables import TableRow, iter_rows
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, read_lines
 

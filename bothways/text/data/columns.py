@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from bothways.errors import InputError, RowLocation, flag, no_such_column
+from bothways.base.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from re import fullmatch
 
-from bothways.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowLocation, flag, format_count
 from bothways.text.data.tables import RowErrorHandler, raise_error
 from bothways.text.data.tag_spellings import are_entity_tags
 from bothways.text.data.tags import Sentence

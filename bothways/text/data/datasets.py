@@ -13,7 +13,7 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
 
-from bothways.errors import InputError, RowLocation, format_count, needs_package
+from bothways.base.errors import InputError, RowLocation, format_count, needs_package
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import tables
 from bothways.text.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bothways.errors import InputError, RowLocation, flag, format_count
-from bothways.log import logger
+from bothways.base.errors import InputError, RowLocation, flag, format_count
+from bothways.base.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import annotations
 from bothways.text.data.columns import (

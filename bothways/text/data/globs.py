@@ -8,7 +8,7 @@ as good as any (the same holds for `**` and folders). gitignore(5) defines the p
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bothways.errors import InputError, flag, shorten
+from bothways.base.errors import InputError, flag, shorten
 
 LONGEST = 1000  # characters of a pattern
 STAR = "*"

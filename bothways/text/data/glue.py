@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from bothways.errors import InputError, RowLocation, format_count
+from bothways.base.errors import InputError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import LabelCheck, Table, build_table
 from bothways.text.data.tables import RowErrorHandler, TableRow, raise_error

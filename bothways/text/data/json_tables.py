@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, RowLocation
+from bothways.base.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource
 from bothways.text.data.text_files import JSON, file_type, read_bytes
 

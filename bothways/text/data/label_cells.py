@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from bothways.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowLocation, flag, format_count
 from bothways.text.data.columns import Table
 
 NO_GOLD = "-"  # SNLI and MNLI: the annotators did not agree

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from bothways.errors import InputError, RowLocation, flag, join_names
+from bothways.base.errors import InputError, RowLocation, flag, join_names
 from bothways.text.data.columns import Table
 from bothways.text.data.label_cells import list_items
 from bothways.text.data.near_duplicates import label_key

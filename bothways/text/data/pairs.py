@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, flag, no_such_column
+from bothways.base.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import TableList, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import chain
 
-from bothways.errors import flag
+from bothways.base.errors import flag
 from bothways.text.data.columns import Table
 from bothways.text.data.labels import labels_by_row
 from bothways.text.data.near_duplicates import find_conflicts, spelling_variants

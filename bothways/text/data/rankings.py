@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from bothways.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowLocation, flag, format_count
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import TableList, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Columns, find_column, find_text_columns, is_missing, read_text

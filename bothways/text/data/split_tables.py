@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from bothways.errors import InputError, flag, id_column
+from bothways.base.errors import InputError, flag, id_column
 from bothways.settings.finetune import Classify, FineTune, Regress
 from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource, parts_of
 from bothways.text.data.columns import LabelCheck, Table

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from bothways.errors import InputError, flag, format_count
-from bothways.rng import Purpose, make_keys
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.rng import Purpose, make_keys
 
 Parts = Mapping[str, int]  # relative size of each split, which must include "train"
 NUMBER_STRATA = 10  # numbers are stratified by tenths of their ranks

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, RowLocation, flag
+from bothways.base.errors import InputError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.json_tables import has_questions

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.text.data.tables import RowErrors
 from bothways.text.data.tags import OUTSIDE, Sentence, is_entity_tag
 

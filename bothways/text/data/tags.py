@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
-from bothways.errors import InputError, RowLocation, flag
+from bothways.base.errors import InputError, RowLocation, flag
 
 Scheme = Literal["iob1", "iob2", "bioes", "plain"]
 OUTSIDE = "O"

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Callable
 from functools import cache
 
-from bothways.errors import flag
+from bothways.base.errors import flag
 
 BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with that of UTF-16
     (codecs.BOM_UTF8, "utf-8"),

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal
 
-from bothways.errors import InputError, RowLocation, shorten
+from bothways.base.errors import InputError, RowLocation, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import find_column
 from bothways.text.data.tables import RowErrors, TableRow

@@ -18,7 +18,7 @@ from itertools import accumulate, chain, groupby
 from pathlib import Path
 from unicodedata import normalize
 
-from bothways.errors import flag
+from bothways.base.errors import flag
 
 HANGUL_FIRST, HANGUL_COUNT = 0xAC00, 11172
 TABLES: dict[str, str] = json.loads(Path(__file__).with_name("unicode_tables.json").read_text(encoding="utf-8"))

@@ -12,8 +12,8 @@ from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
 
-from bothways.errors import InputError, shorten
-from bothways.io import SURROGATES, Files, get_object, read_text, write_atomic
+from bothways.base.errors import InputError, shorten
+from bothways.base.io import SURROGATES, Files, get_object, read_text, write_atomic
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
 
+from bothways.base.errors import InputError, MissingFile, shorten
+from bothways.base.io import Files, get_object, read_json, read_text
 from bothways.cloud import CloudPath, as_path
-from bothways.errors import InputError, MissingFile, shorten
-from bothways.io import Files, get_object, read_json, read_text
 from bothways.mirror import download_files
 from bothways.text.tokenizer import bert_files
 from bothways.text.tokenizer.bert_files import TokenizerData, read_configs

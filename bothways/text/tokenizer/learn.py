@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 from bothways.text.tokenizer import basic as accents
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS

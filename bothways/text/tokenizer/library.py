@@ -13,8 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, needs_package
-from bothways.io import SURROGATES, to_json, write_atomic
+from bothways.base.errors import InputError, needs_package
+from bothways.base.io import SURROGATES, to_json, write_atomic
 from bothways.text.tokenizer.fast import TokenSpan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from itertools import chain
 from reprlib import repr as short_repr
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 MAX_STEPS = 4096  # per character of text
 MAX_PATTERN_LENGTH = 1000

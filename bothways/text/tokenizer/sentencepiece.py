@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, needs_package
-from bothways.io import read_bytes
+from bothways.base.errors import InputError, needs_package
+from bothways.base.io import read_bytes
 from bothways.text.tokenizer.library import DECODERS, GENERIC_CLASS, METASPACE, added_tokens, template_processing
 
 # message -> field -> (field number, type). Enumerations are encoded as integers.

@@ -10,8 +10,8 @@ from itertools import chain
 from os import PathLike
 from typing import TypeVar
 
-from bothways.errors import InputError, format_count, shorten
-from bothways.io import Files
+from bothways.base.errors import InputError, format_count, shorten
+from bothways.base.io import Files
 from bothways.text.tokenizer.basic import count_surrogates
 from bothways.text.tokenizer.fast import BertBackend, TokenSpan
 from bothways.text.tokenizer.library import LibraryBackend

@@ -13,8 +13,8 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from bothways.errors import InputError, flag
-from bothways.log import logger
+from bothways.base.errors import InputError, flag
+from bothways.base.log import logger
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.io import write_atomic
-from bothways.log import logger
+from bothways.base.io import write_atomic
+from bothways.base.log import logger
 from bothways.measure import metrics
 from bothways.measure.metrics import Interval
 from bothways.tasks.linear_baselines import fit_tfidf

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bothways.errors import flag
-from bothways.log import logger
+from bothways.base.errors import flag
+from bothways.base.log import logger
 
 LABEL_CHECK = "label errors of the training rows"
 OTHERS_SHARE = 0.4  # of the minutes: for baselines and label errors together; more of them are left out

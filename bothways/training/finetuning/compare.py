@@ -7,12 +7,12 @@ from pathlib import Path
 from shlex import quote
 from statistics import fmean
 
-from bothways.errors import flag, flags, format_count
-from bothways.log import command_name
+from bothways.base.errors import flag, flags, format_count
+from bothways.base.log import command_name
 from bothways.measure import metrics
-from bothways.measure.linear.tfidf import TfidfModel
 from bothways.measure.metrics import Interval
 from bothways.model.checkpoint.formats.tfidf import ENCODER
+from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
 from bothways.training.finetuning.baselines import BaselineScore, Resamples

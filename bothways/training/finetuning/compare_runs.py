@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import format_count
+from bothways.base.errors import format_count
 from bothways.measure.report.result_tables import read_columns
 from bothways.tasks import TASKS
 from bothways.tasks.scores import Scores

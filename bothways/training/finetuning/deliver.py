@@ -9,8 +9,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, MissingFile, format_count
-from bothways.log import working
+from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.log import working
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
@@ -21,6 +21,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DELIVERED, WORDS, read_metadata
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
+from bothways.model.transforms import DivideScores, finalize_all
 from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
@@ -36,7 +37,6 @@ from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.run import Run
 from bothways.training.run_lock import read_metrics
-from bothways.training.transforms import DivideScores, finalize_all
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

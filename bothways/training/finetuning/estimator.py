@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
+from bothways.base.log import muted
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import muted
 from bothways.pretrained import DEFAULT
 from bothways.settings.fields import AnyPath
 from bothways.settings.finetune import Classify

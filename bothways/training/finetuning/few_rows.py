@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bothways.errors import flag, format_count
-from bothways.log import logger, muted
-from bothways.measure.linear.tfidf import TfidfModel
+from bothways.base.errors import flag, format_count
+from bothways.base.log import logger, muted
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.data.datasets import unread_splits_warning

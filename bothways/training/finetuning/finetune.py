@@ -5,8 +5,8 @@
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
 
-from bothways.device import choose_device, retain_freed_memory
-from bothways.log import logger
+from bothways.base.device import choose_device, retain_freed_memory
+from bothways.base.log import logger
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group

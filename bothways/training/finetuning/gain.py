@@ -11,18 +11,18 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.errors import format_count
-from bothways.io import write_atomic
-from bothways.log import muted
+from bothways.base.errors import format_count
+from bothways.base.io import write_atomic
+from bothways.base.log import muted
 from bothways.measure import metrics
 from bothways.measure.metrics.intervals import FEW_UNITS, difference_interval, percentile_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
+from bothways.model.transforms import finalize_all
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.linear_candidates import CERTAIN
 from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
 from bothways.training.run import Run
-from bothways.training.transforms import finalize_all
 
 DOUBT = 0.5  # standard errors of a gain that is enough for a training that was asked for
 LOSS = "loss"  # of a gain that is one of the loss

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bothways.errors import InputError
-from bothways.log import muted
-from bothways.measure.linear import linear_head, tfidf
-from bothways.measure.linear.tfidf import Gram, TfidfModel
+from bothways.base.errors import InputError
+from bothways.base.log import muted
+from bothways.model.linear import linear_head, tfidf
+from bothways.model.linear.tfidf import Gram, TfidfModel
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import fit_temperature
 from bothways.tasks.forward import last_layer

@@ -11,16 +11,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bothways.device import choose_device, choose_dtype
-from bothways.errors import InputError, flag, format_count
-from bothways.log import logger, muted, working
+from bothways.base.device import choose_device, choose_dtype
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.log import logger, muted, working
 from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_plain
 from bothways.model.families import FAMILIES
+from bothways.model.losses import Objective
 from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
+from bothways.model.transforms import AddAdapter, FakeInt8, Transform, apply_all
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
 from bothways.tasks.regress import Regression
@@ -31,9 +33,7 @@ from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.linear_candidates import CERTAIN, FOLDS, FewRows
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
-from bothways.training.losses import Objective
 from bothways.training.schedule import TrainingOptions
-from bothways.training.transforms import AddAdapter, FakeInt8, Transform, apply_all
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
+from bothways.model.losses import forward_losses
 from bothways.model.model import Model
 from bothways.text.batching import batch_fingerprint
 from bothways.training.finetuning.plan import Plan
 from bothways.training.loop import fit
-from bothways.training.losses import forward_losses
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions
 

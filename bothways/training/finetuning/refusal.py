@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bothways.io import atomic_directory, to_json
+from bothways.base.io import atomic_directory, to_json
 from bothways.measure import metrics
 from bothways.model.checkpoint.description import METADATA_FILE, NOT_DELIVERED
 from bothways.tasks.training_task import TrainingTask

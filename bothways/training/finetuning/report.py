@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
-from bothways.errors import flag
-from bothways.log import logger, working
+from bothways.base.errors import flag
+from bothways.base.log import logger, working
 from bothways.measure import metrics
 from bothways.measure import report as page
 from bothways.measure.report.markup import Unit, format_number

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, flag, format_count
-from bothways.io import reserve_space, write_atomic
-from bothways.log import logger, muted, working
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.io import reserve_space, write_atomic
+from bothways.base.log import logger, muted, working
 from bothways.measure import metrics
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
 from bothways.model.model import Model

@@ -15,9 +15,9 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from bothways.errors import location_fields
-from bothways.io import write_atomic
-from bothways.log import muted
+from bothways.base.errors import location_fields
+from bothways.base.io import write_atomic
+from bothways.base.log import muted
 from bothways.measure import metrics
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import WEIGHTS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bothways.log import logger
+from bothways.base.log import logger
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.training_task import Examples, TrainingTask
 from bothways.text.batch import Batch

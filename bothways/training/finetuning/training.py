@@ -23,10 +23,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
-from bothways.errors import flag, format_count
-from bothways.io import write_atomic
-from bothways.log import logger
+from bothways.base.device import STEPS_BEFORE_CAP, cap_retained_memory, retain_freed_memory
+from bothways.base.errors import flag, format_count
+from bothways.base.io import write_atomic
+from bothways.base.log import logger
 from bothways.model.checkpoint.weights import write_weights
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples

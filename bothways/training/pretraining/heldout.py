@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
+from bothways.base.rng import Purpose, generator
 from bothways.measure import metrics
-from bothways.rng import Purpose, generator
 from bothways.text.batching import sort_by_length, token_batches
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows, sample_documents

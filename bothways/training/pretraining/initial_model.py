@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bothways.log import logger
+from bothways.base.log import logger
 from bothways.measure import metrics
 from bothways.model.checkpoint import contents
 from bothways.model.checkpoint.contents import Checkpoint, with_dropout

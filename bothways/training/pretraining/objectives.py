@@ -2,7 +2,7 @@
 
 Each class names the heads of the saved model, builds the module to train (a model, or a model with further parts that
 only training needs), prepares batches, and computes outputs, losses and predictions. The protocol of the training loop
-is in training/losses.py.
+is in model/losses.py.
 
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.heads import MaskedLMHead
+from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.model.model import Model
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, mask_tokens
@@ -24,7 +25,6 @@ from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.sentence_pairs import PairTask, to_batch
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.training.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
 
 ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]

@@ -9,13 +9,13 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from bothways.model.losses import Counts, Losses, forward_losses
 from bothways.settings.pretrain import Pretrain
 from bothways.text.batch import Batch
 from bothways.text.batching import batch_fingerprint, divide_evenly
 from bothways.text.corpus.sampler import StepRows
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.loop import Steps, fit, train_step
-from bothways.training.losses import Counts, Losses, forward_losses
 from bothways.training.pretraining.objectives import example_batch
 from bothways.training.pretraining.recipes import resolve_settings
 from bothways.training.pretraining.result import PretrainingResult, finish, warn_on_plateau

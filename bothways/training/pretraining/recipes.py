@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from bothways.device import choose_device
-from bothways.errors import InputError, flag, format_count, needs_package
+from bothways.base.device import choose_device
+from bothways.base.errors import InputError, flag, format_count, needs_package
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES

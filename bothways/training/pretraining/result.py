@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from bothways.errors import flag
-from bothways.log import logger
+from bothways.base.errors import flag
+from bothways.base.log import logger
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import as_table
 from bothways.measure.report.training_curves import draw_curves

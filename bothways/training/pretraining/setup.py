@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from bothways.device import choose_device, choose_dtype, num_cores, retain_freed_memory
-from bothways.errors import InputError, format_count
-from bothways.log import logger
+from bothways.base.device import choose_device, choose_dtype, num_cores, retain_freed_memory
+from bothways.base.errors import InputError, format_count
+from bothways.base.log import logger
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint

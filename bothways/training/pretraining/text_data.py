@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bothways.base.device import num_cores
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.io import atomic_directory, remove_leftovers
+from bothways.base.log import logger
+from bothways.base.rng import Purpose, generator
 from bothways.cloud import as_path
-from bothways.device import num_cores
-from bothways.errors import InputError, flag, format_count
-from bothways.io import atomic_directory, remove_leftovers
-from bothways.log import logger
-from bothways.rng import Purpose, generator
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.batching import token_batches
 from bothways.text.corpus import cache

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.inference.jobs import blocks
-from bothways.measure.linear import tfidf
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
+from bothways.model.linear import tfidf
 from bothways.settings import Classify
 from bothways.training.finetuning.finetune import run as run_task
 

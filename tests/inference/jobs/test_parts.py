@@ -15,8 +15,8 @@ import psutil
 import pyarrow.parquet
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cloud import CloudPath, Status
-from bothways.errors import InputError
 from bothways.inference.jobs import blocks, jobs, parts
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

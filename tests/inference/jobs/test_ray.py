@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference import ray as placing
 from bothways.inference.jobs import parts
 from bothways.settings import Embed

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.jobs import jobs, parts
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -7,9 +7,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from bothways.base.io import to_json
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.writers import JsonLines, Npy, Parquet, vector_column
-from bothways.io import to_json
 
 HALF = "a\ud800b\ude00c"
 

@@ -10,11 +10,11 @@ import pandas
 import pytest
 
 import bothways
+from bothways.base.errors import RowLocation
 from bothways.cli.demo import read_sample
 from bothways.cli.main import main
-from bothways.errors import RowLocation
-from bothways.measure.evaluation import check
-from bothways.measure.evaluation.check import nearest_cosines, odd_rows
+from bothways.evaluation import check
+from bothways.evaluation.check import nearest_cosines, odd_rows
 from bothways.text.data.columns import Table
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
+from bothways.evaluation import evaluate
 from bothways.measure import metrics
-from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate

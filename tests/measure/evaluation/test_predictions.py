@@ -8,8 +8,8 @@ import pyarrow
 import pyarrow.ipc
 import pytest
 
-from bothways.errors import InputError
-from bothways.measure.evaluation import evaluate as evaluation
+from bothways.base.errors import InputError
+from bothways.evaluation import evaluate as evaluation
 from bothways.settings import Classify, Evaluate, Regress
 from bothways.tasks.classify import check_metric
 from tests.guides import code_in, table_of

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.evaluation import evaluate, retrieval
 from bothways.inference.predictor import Predictor
 from bothways.measure import metrics
-from bothways.measure.evaluation import evaluate, retrieval
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate, TrainEmbed

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, hstack
 
-from bothways.measure.linear import sparse, tfidf
-from bothways.measure.linear.sparse import BLOCK, Csr, count_columns, expand, product_and_distance
-from bothways.measure.linear.static_vectors import BATCH, StaticVectors, VectorTable
-from bothways.measure.linear.tfidf import PROJECTED, Tfidf, project
+from bothways.model.linear import sparse, tfidf
+from bothways.model.linear.sparse import BLOCK, Csr, count_columns, expand, product_and_distance
+from bothways.model.linear.static_vectors import BATCH, StaticVectors, VectorTable
+from bothways.model.linear.tfidf import PROJECTED, Tfidf, project
 
 RNG = np.random.default_rng(7)
 WORDS = "the cat sat on mats while dogs chased it past oaks nine times and back a I Zürich naïve 3.5 isn't".split()

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import bothways
-from bothways.errors import InputError
-from bothways.measure.linear import static_vectors
-from bothways.measure.linear.static_vectors import (
+from bothways.base.errors import InputError
+from bothways.model.linear import static_vectors
+from bothways.model.linear.static_vectors import (
     WEIGHTS,
     StaticVectors,
     VectorTable,
@@ -19,7 +19,7 @@ from bothways.measure.linear.static_vectors import (
     read_static,
     write_static,
 )
-from bothways.measure.linear.word_vector_files import open_static
+from bothways.model.linear.word_vector_files import open_static
 
 TEXTS = ["the cat sat on the mat", "", "a dog ran, and ran!", "\U0001f98a", "mat"]
 
@@ -119,7 +119,7 @@ def test_a_predictor_embeds_and_refuses_the_rest(static, tmp_path):
 def test_the_packaged_vectors_need_no_torch():
     code = (
         "import sys; from pathlib import Path; from bothways.pretrained import locate, STATIC\n"
-        "from bothways.measure.linear.static_vectors import read_static\n"
+        "from bothways.model.linear.static_vectors import read_static\n"
         "texts = ['A cat sat on the mat.', 'A kitten lay on the rug.', 'Interest rates']\n"
         "vectors = read_static(locate(STATIC)).embed(texts)\n"
         "assert vectors[0] @ vectors[1] > 0.4 > 0.2 > vectors[0] @ vectors[2], vectors @ vectors.T\n"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics import answer_scores, best_threshold
 from bothways.measure.metrics.answers import exact_match, f1, normalize
 

@@ -7,7 +7,7 @@ import pytest
 import seqeval.metrics
 from seqeval.scheme import IOB2, IOBES
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics import entity_scores, span_scores
 from bothways.text.data.tags import Span, spans_to_tags
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.metrics import ranking_scores
 
 GOLD = {"q": {"a": 3, "b": 1, "c": 0, "d": 2}, "r": {"x": 1}, "s": {"y": 1}, "none": {"z": 0}}

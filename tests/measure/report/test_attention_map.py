@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.report.attention_map import AttentionWeights
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure.report import chart
 from bothways.measure.report.training_curves import draw_curves, smooth, thin
 from tests.pictures import charts_of, is_standalone

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.adapters.install import install
 from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.checkpoint import checkpoint

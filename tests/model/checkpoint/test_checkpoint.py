@@ -17,9 +17,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bothways import io
-from bothways.errors import InputError, MissingFile
-from bothways.log import messages_to
+from bothways.base import io
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.contents import Checkpoint

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways import io
-from bothways.measure.linear.tfidf import Tfidf, TfidfModel
+from bothways.base import io
 from bothways.model.adapters.install import install
 from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.checkpoint import checkpoint
@@ -26,6 +25,7 @@ from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.model.families import FAMILIES
 from bothways.model.int8 import Int8Linear, replace_linears
+from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
 PACKAGE = Path(bothways.__file__).parent
 MOST_FILES, MOST_MODULES = 25, 80

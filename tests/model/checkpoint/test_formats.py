@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 
 from benchmarks.speed.measure import files_for_others
 from benchmarks.speed.workload import task_method
+from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.errors import InputError
 from bothways.inference.load import load
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

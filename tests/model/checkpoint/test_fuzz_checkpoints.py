@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import Files
 from bothways.cli.main import main
-from bothways.errors import InputError, MissingFile
-from bothways.io import Files
 from bothways.model.checkpoint import checkpoint, hub, weights
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.hub import HubModel

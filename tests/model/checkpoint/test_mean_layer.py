@@ -8,7 +8,7 @@ import sentence_transformers
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head

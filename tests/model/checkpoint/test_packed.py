@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bothways
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.pack import pack_codes, pack_matrix, save_packed

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.errors import InputError, MissingFile
-from bothways.log import messages_to
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint, hub
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.tokenizer.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import open_safetensors

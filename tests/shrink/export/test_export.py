@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from bothways import load
-from bothways.errors import InputError
-from bothways.measure.evaluation import before_after
+from bothways.base.errors import InputError
+from bothways.evaluation import before_after
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import EncoderConfig, RandomBlocksConfig

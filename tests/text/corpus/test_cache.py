@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from bothways.base.log import messages_to
 from bothways.cli import main
-from bothways.log import messages_to
 from bothways.settings import Pretrain
 from bothways.text.corpus import cache
 from bothways.training.pretraining import text_data

@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.text.corpus.documents import Corpus, documents, mark_held_out, sample, skipped_summary
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table

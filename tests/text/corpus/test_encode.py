@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.corpus import encode as module
 from bothways.text.corpus.encode import encode, sentences
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bothways.rng import Purpose, make_keys
+from bothways.base.rng import Purpose, make_keys
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, draw_spans, mask_tokens
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.batch import Batch
 from bothways.text.batching import (
     batch_fingerprint,

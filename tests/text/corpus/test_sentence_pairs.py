@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bothways.errors import InputError
-from bothways.rng import Purpose, make_keys, uniform
+from bothways.base.errors import InputError
+from bothways.base.rng import Purpose, make_keys, uniform
 from bothways.text.corpus.sentence_pairs import NO_PAIR, PretrainingExamples, make_examples, to_batch
 from bothways.text.corpus.token_store import TokenStore
 

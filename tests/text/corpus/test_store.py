@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from bothways import Tokenizer
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.text.corpus import array_files, encode
 from bothways.text.corpus import token_store as module
 from bothways.text.corpus.token_store import build_in_memory, open_or_build

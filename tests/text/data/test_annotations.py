@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
 from bothways.text.data.examples import read_table, read_tagged

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.beir import BeirDataset, is_beir_dataset, is_qrels_file, read_qrels, read_ranking
 
 TREC = "q1 0 d1 2\nq1 0 d2 0\n\nq2 0 d3 1\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bothways.errors import InputError, nearest_name
+from bothways.base.errors import InputError, nearest_name
 from bothways.text.data.examples import read_table
 from bothways.text.data.stream import read_texts
 from bothways.text.data.tables import iter_rows

@@ -8,8 +8,8 @@ import subprocess
 import pyarrow as pa
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.text.data.text_files import read_bytes, read_lines
 
 FIRST = "".join(f'{{"text": "a cat {n}", "label": "{n % 2}", "predicted": "1"}}\n' for n in range(300)).encode()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.conll import read_conll
 
 CONLL_2003 = """-DOCSTART- -X- O O

@@ -12,7 +12,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import datasets as hub
 from bothways.text.data.datasets import HubDataset

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.text.data import datasets as hub
 from bothways.text.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Table
 from bothways.text.data.examples import read_table, read_tagged

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data import globs
 from bothways.text.data.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
 from tests.steps import count_lines

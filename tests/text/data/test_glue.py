@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.examples import read_table
 from bothways.text.data.glue import FORMATS, detect_format, glue_table
 from bothways.text.data.labels import numeric_labels

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
-from bothways.measure.evaluation import evaluate
-from bothways.measure.evaluation.evaluate import gold_kind, is_squad_file
+from bothways.base.errors import InputError
+from bothways.evaluation import evaluate
+from bothways.evaluation.evaluate import gold_kind, is_squad_file
 from bothways.settings import Classify, Evaluate
 from bothways.settings.base import TextColumns
 from bothways.text.data.examples import read_table, read_tagged

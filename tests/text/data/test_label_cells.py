@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pandas
 import pytest
 
-from bothways.errors import InputError, RowLocation
-from bothways.measure.evaluation import evaluate
-from bothways.measure.evaluation.check import decide_task
+from bothways.base.errors import InputError, RowLocation
+from bothways.evaluation import evaluate
+from bothways.evaluation.check import decide_task
 from bothways.settings import Check, Classify, Evaluate
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks.classify import CLASSIFY

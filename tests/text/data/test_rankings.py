@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings.base import TextColumns
 from bothways.text.data.rankings import read_rankings, read_relevant
 

@@ -17,7 +17,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings import Classify, Predict
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files

@@ -8,8 +8,8 @@ import pandas
 import pyarrow
 import pytest
 
+from bothways.base.errors import InputError, location_columns
 from bothways.cli.parser import parse
-from bothways.errors import InputError, location_columns
 from bothways.settings import Answer, Check, Classify, Tag, TrainEmbed
 from bothways.settings.tables_in_memory import TableList
 from bothways.tasks.answer import read_splits as read_question_splits

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
+from bothways.evaluation import evaluate
 from bothways.inference.jobs import parts
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed

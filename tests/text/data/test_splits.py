@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.splits import (
     fold_groups,
     overlap_warnings,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 from bothways.text.data.squad import read_squad
 
 PASSAGE = "Das Café, \U0001f408 and the cat: the cat sat."

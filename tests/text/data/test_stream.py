@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.jobs import blocks
 from bothways.inference.jobs.blocks import estimate_num_rows, split_into_blocks
 from bothways.text.data import stream

@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.stream import read_texts

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.conll import looks_tagged
 from bothways.text.data.examples import read_tagged
 from bothways.text.data.tables import RowErrors

@@ -8,7 +8,7 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.data.tags import IllegalTag, Span, detect_scheme, find_illegal_tag, spans_to_tags, tags_to_spans
 
 LABELS = ("PER", "LOC", "a-b")

@@ -6,8 +6,8 @@ import lzma
 
 import pytest
 
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.settings.base import check_encoding
 from bothways.text.data import text_files
 from bothways.text.data.stream import all_columns, read_texts

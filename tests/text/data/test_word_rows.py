@@ -5,8 +5,8 @@ import json
 import pandas
 import pytest
 
-from bothways.errors import InputError
-from bothways.measure.evaluation.check import read as read_checked
+from bothways.base.errors import InputError
+from bothways.evaluation.check import read as read_checked
 from bothways.settings import Check
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_tagged

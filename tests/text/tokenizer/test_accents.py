@@ -9,9 +9,9 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import BertTokenizer
 
 from bothways import Tokenizer
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.cli import main
-from bothways.errors import InputError
-from bothways.log import messages_to
 from bothways.settings import Pretrain, Vocab
 from bothways.text.corpus.documents import sample
 from bothways.text.tokenizer import basic as accents

@@ -14,7 +14,7 @@ from tokenizers import models
 from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéÉüÜ.,[]'中文"

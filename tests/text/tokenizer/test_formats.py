@@ -12,7 +12,7 @@ from transformers import AlbertTokenizer, AutoTokenizer, XLMRobertaTokenizer
 from transformers.convert_slow_tokenizer import BigBirdConverter, DebertaConverter, DebertaV2Converter
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS

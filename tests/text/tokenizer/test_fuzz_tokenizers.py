@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.tokenizer.library import BYTE_LEVEL_SPACE, DECODERS, METASPACE, added_tokens, template_processing
 from bothways.text.tokenizer.regexes import KNOWN_PATTERNS, check_patterns
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.tokenizer import learn
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.learn import SPECIAL_TOKENS, count_words, merge_pieces

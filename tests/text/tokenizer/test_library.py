@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as PeerTokenizer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import Tokenizer
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 from bothways.text.tokenizer.wordpiece import BoundedCache
 

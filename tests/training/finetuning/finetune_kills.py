@@ -24,7 +24,7 @@ import torch.distributed.fsdp  # noqa: F401
 import bothways.training.finetuning.finetune  # noqa: F401
 from bothways import settings as kinds
 from bothways import train as run_settings
-from bothways.log import messages_to
+from bothways.base.log import messages_to
 from bothways.training import distributed
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import bothways
-from bothways.log import messages_to
+from bothways.base.log import messages_to
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.training.run import read_metrics
 from tests.isolation import watch

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import messages_to
 from bothways.cli.commands import merge as merge_verb
-from bothways.errors import InputError, MissingFile
-from bothways.log import messages_to
 from bothways.model.adapters.install import LoraLinear, install, merge, own_state
 from bothways.model.adapters.spec import KINDS, AdapterSpec
 from bothways.model.checkpoint import checkpoint

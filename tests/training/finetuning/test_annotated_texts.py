@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.evaluation import before_after, evaluate
 from bothways.inference.jobs.parts import predict
-from bothways.measure.evaluation import before_after, evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source

@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import bothways
-from bothways.errors import InputError
-from bothways.measure.evaluation import evaluate
+from bothways.base.errors import InputError
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate

@@ -14,12 +14,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.measure.linear import regressions, tfidf
 from bothways.measure.report import score_tables as page_baselines
 from bothways.model.checkpoint import checkpoint
+from bothways.model.linear import regressions, tfidf
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks import classify, embed, linear_baselines, regress, tag
 from bothways.tasks.classify import ClassEvaluator

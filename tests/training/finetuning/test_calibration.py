@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.errors import InputError
 from bothways.settings import Classify
 from bothways.tasks import classify
 from bothways.tasks.class_decoding import LOWEST, Calibration, fit_calibration, fit_temperature, stored_calibration

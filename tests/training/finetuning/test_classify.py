@@ -11,13 +11,14 @@ import torch
 import transformers
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.cli import info, main
-from bothways.errors import InputError
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.losses import forward_losses
 from bothways.settings import Evaluate
 from bothways.tasks import classify, forward
 from bothways.tasks.text_examples import TextExamples
@@ -30,7 +31,6 @@ from bothways.text.data.split_tables import read_tables
 from bothways.text.data.splits import overlap_warnings
 from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.losses import forward_losses
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.training.finetuning.gallery import FILLERS, SIGNS

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import output
-from bothways.errors import InputError
 from bothways.measure import metrics
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks.class_decoding import stored_calibration

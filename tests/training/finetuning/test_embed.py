@@ -9,9 +9,10 @@ import torch
 import transformers
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
+from bothways.model.losses import forward_losses
 from bothways.tasks import embed, forward
 from bothways.tasks.embed import read_pairs
 from bothways.tasks.forward import text_vectors
@@ -21,7 +22,6 @@ from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.near_duplicates import text_key
 from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.losses import forward_losses
 from tests.training.finetuning.gallery import LETTERS
 from tests.training.finetuning.gallery import pair_rows as rows_of
 

@@ -16,7 +16,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 pytestmark = pytest.mark.slow
 TEXTS = [f"{word} {animal} {'on ' * times}".strip() for word in ("the", "ran") for times in range(5)

@@ -10,11 +10,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import bothways
-from bothways.errors import InputError, MissingFile
-from bothways.log import messages_to
-from bothways.measure.linear import linear_head, tfidf
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import with_head
+from bothways.model.linear import linear_head, tfidf
+from bothways.model.losses import classification_loss
 from bothways.settings import Classify, Regress, TrainEmbed
 from bothways.tasks.classify import ClassScoring
 from bothways.tasks.texts import HeadInput
@@ -22,7 +23,6 @@ from bothways.training.finetuning import finetune, plan, training
 from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
-from bothways.training.losses import classification_loss
 from bothways.training.run import read_metrics
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import bothways
-from bothways.errors import InputError, MissingFile
-from bothways.log import messages_to
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify
 from bothways.tasks import classify, forward, regress

@@ -5,8 +5,8 @@ A constant that changes needs its sentence changed: the pair below fails, with t
 
 import pytest
 
-from bothways.measure.linear import tfidf
 from bothways.measure.metrics import intervals, label_errors
+from bothways.model.linear import tfidf
 from bothways.settings import Answer, Classify
 from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
 from bothways.training import loop

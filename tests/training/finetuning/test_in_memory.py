@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.settings import Answer, Classify, Evaluate, Pretrain, Tag, TrainEmbed
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data.split_tables import read_tables

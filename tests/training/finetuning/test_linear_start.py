@@ -9,11 +9,11 @@ import sentence_transformers
 import torch
 
 import bothways
-from bothways.errors import InputError
-from bothways.log import messages_to
-from bothways.measure.linear import linear_head
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.linear import linear_head
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.shrink.export import export
 from bothways.tasks import classify

@@ -7,8 +7,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from bothways.measure.linear import linear_head, regressions
 from bothways.model.heads import ClassificationHead
+from bothways.model.linear import linear_head, regressions
+from bothways.model.losses import classification_loss, mse_loss
 from bothways.settings import Classify
 from bothways.tasks import forward, linear_start, training_task
 from bothways.tasks.forward import text_scores
@@ -17,7 +18,6 @@ from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import text_reader
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
-from bothways.training.losses import classification_loss, mse_loss
 
 N, H, C = 90, 7, 3
 

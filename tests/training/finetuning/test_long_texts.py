@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bothways
-from bothways.measure.evaluation import evaluate
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Evaluate

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import normalize
 
 import bothways
-from bothways.errors import InputError
-from bothways.measure.evaluation import evaluate
+from bothways.base.errors import InputError
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
 from bothways.shrink import quantize

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import info
-from bothways.errors import InputError
+from bothways.evaluation import evaluate
 from bothways.inference.predictor import Predictor
-from bothways.measure.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.contents import Checkpoint

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.training.finetuning import seeds
 from bothways.training.run import read_metrics
 

@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Regress

@@ -11,8 +11,8 @@ import torch
 import transformers
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli.output import print_result
-from bothways.errors import InputError
 from bothways.measure.metrics.intervals import difference_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.search.ranking import rerank_order

@@ -8,8 +8,8 @@ import pandas
 import pytest
 
 import bothways
+from bothways.base.errors import InputError, MissingFile
 from bothways.cli.main import main
-from bothways.errors import InputError, MissingFile
 from bothways.settings import Classify, Regress, Tag
 from bothways.tasks.classify import ClassView
 from bothways.training.pretraining.result import PretrainingResult

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bothways.measure.evaluation import evaluate
+from bothways.evaluation import evaluate
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import novelty
 from bothways.tasks.text_examples import TextExamples

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.log import messages_to
+from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.training_task import Epoch
 from bothways.text.batch import Batch

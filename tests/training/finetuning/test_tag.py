@@ -10,11 +10,11 @@ import pytest
 import transformers
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
+from bothways.evaluation import evaluate
 from bothways.inference.jobs.parts import predict
 from bothways.inference.predictor import Predictor
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
 from bothways.measure.metrics.entities import entity_scores
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict

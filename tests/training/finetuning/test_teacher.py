@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import bothways
-from bothways.errors import InputError
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.losses import forward_losses, logits_loss, vector_distance
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
 from bothways.tasks.answer import Answering
 from bothways.tasks.classify import Classification
@@ -30,7 +31,6 @@ from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.finetuning.teacher import Teacher
 from bothways.training.loop import backward
-from bothways.training.losses import forward_losses, logits_loss, vector_distance
 from bothways.training.run import read_metrics
 
 FILLERS = "the and on a b mat ran".split()

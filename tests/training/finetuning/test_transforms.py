@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 from bothways.model.checkpoint import checkpoint
+from bothways.model.transforms import ScaleOutputs, Transform, apply_all, finalize_all
 from bothways.settings import Classify
 from bothways.training.finetuning import plan
-from bothways.training.transforms import ScaleOutputs, Transform, apply_all, finalize_all
 
 RANK = 2
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.text.corpus import sampler
 from bothways.text.corpus.token_store import TokenStore
 from bothways.training.pretraining.heldout import HeldOut, next_sentence_verdict

@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.inference.predictor import Predictor
-from bothways.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import SIZES

@@ -13,10 +13,10 @@ import torch
 import transformers
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.cli import info
-from bothways.errors import InputError
-from bothways.log import messages_to
-from bothways.measure.evaluation import evaluate
+from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain

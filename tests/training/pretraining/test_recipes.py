@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError
-from bothways.log import messages_to
+from bothways.base.errors import InputError
+from bothways.base.log import messages_to
 from bothways.model.config import SIZES
 from bothways.model.families import FAMILIES
 from bothways.settings import Pretrain

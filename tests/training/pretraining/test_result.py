@@ -5,7 +5,7 @@ import json
 import pytest
 
 import bothways
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 
 
 @pytest.fixture

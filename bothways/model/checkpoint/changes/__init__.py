@@ -6,7 +6,7 @@ A new change is one function and one entry in CHANGES. A file is imported when i
 from collections.abc import Callable
 from typing import Any
 
-from bothways.io import LazyTable
+from bothways.base.io import LazyTable
 from bothways.model.families.spec import name_table
 
 CHANGES = LazyTable[Callable[..., Any]](

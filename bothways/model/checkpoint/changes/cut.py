@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError
-from bothways.log import logger
+from bothways.base.errors import InputError
+from bothways.base.log import logger
 from bothways.model.checkpoint.contents import Checkpoint, check_plain, empty_model
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model

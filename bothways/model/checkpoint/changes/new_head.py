@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from bothways.errors import format_count
-from bothways.log import logger
+from bothways.base.errors import format_count
+from bothways.base.log import logger
 from bothways.model.checkpoint.changes.cut import copy_weights
 from bothways.model.checkpoint.contents import Checkpoint, check_plain, new_model, with_dropout
 from bothways.model.config import NO_POOLER, EncoderConfig

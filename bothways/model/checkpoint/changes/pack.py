@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError
-from bothways.io import Files, atomic_directory, check_target, read_json, write_json
+from bothways.base.errors import InputError
+from bothways.base.io import Files, atomic_directory, check_target, read_json, write_json
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.adapter import load_adapter
 from bothways.model.checkpoint.contents import Checkpoint, check_plain

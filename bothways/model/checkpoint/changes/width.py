@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
 from bothways.model.attention import Context
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.config import EncoderConfig

@@ -6,7 +6,7 @@ new format is one file here and one entry in FORMATS. A format is imported when 
 
 from typing import TYPE_CHECKING
 
-from bothways.io import LazyTable
+from bothways.base.io import LazyTable
 from bothways.model.checkpoint.directory import STATIC
 from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE

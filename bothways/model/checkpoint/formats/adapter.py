@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import get_object
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import get_object
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, Stored

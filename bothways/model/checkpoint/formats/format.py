@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from bothways.io import get_object
+from bothways.base.io import get_object
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import Array

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
-from bothways.io import write_json
+from bothways.base.errors import InputError
+from bothways.base.io import write_json
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, problem_type
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel

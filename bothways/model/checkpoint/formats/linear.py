@@ -6,7 +6,7 @@ The encoder is in a separate folder, in the Hugging Face layout.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import flag
+from bothways.base.errors import flag
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel

@@ -7,7 +7,7 @@ reads the exact head and last layer norm from a file of their own.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel

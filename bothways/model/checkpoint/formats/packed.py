@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import get_object
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import get_object
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel, split_config

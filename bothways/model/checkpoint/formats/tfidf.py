@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from bothways.errors import InputError, MissingFile
-from bothways.io import atomic_directory, write_json
-from bothways.measure.linear.tfidf import Tfidf, TfidfModel
+from bothways.base.errors import InputError, MissingFile
+from bothways.base.io import atomic_directory, write_json
 from bothways.model.checkpoint.description import (
     CONFIG,
     METADATA_FILE,
@@ -21,6 +20,7 @@ from bothways.model.checkpoint.description import (
 from bothways.model.checkpoint.directory import STATIC, Directory
 from bothways.model.checkpoint.formats.format import Format, Stored
 from bothways.model.checkpoint.weights import not_finite_error, write_weights
+from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
 TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
 ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bothways.errors import InputError, flag
-from bothways.log import logger
+from bothways.base.errors import InputError, flag
+from bothways.base.log import logger
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import check_word_pieces, reduce_vocabulary
 from bothways.model.checkpoint.changes.new_head import with_heads

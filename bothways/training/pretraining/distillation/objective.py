@@ -17,16 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.base.rng import Purpose, derive_seed
 from bothways.model.heads import mean_pool
 from bothways.model.kernels import Bucket, build_buckets
+from bothways.model.losses import Loss, logits_loss, vector_distance
 from bothways.model.model import Model
 from bothways.model.states import States, compute_states, queries_keys_values
-from bothways.rng import Purpose, derive_seed
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.token_store import TokenStore
-from bothways.training.losses import Loss, logits_loss, vector_distance
 from bothways.training.pretraining.distillation import shared_texts
 from bothways.training.pretraining.objectives import Predictions, PretrainingObjective
 

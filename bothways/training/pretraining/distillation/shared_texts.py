@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from bothways.errors import InputError, flag
-from bothways.rng import Purpose, make_keys, uniform
+from bothways.base.errors import InputError, flag
+from bothways.base.rng import Purpose, make_keys, uniform
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.token_store import TokenStore

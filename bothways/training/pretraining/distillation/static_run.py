@@ -19,13 +19,13 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from bothways.errors import InputError, format_count
+from bothways.base.errors import InputError, format_count
+from bothways.base.io import check_target
+from bothways.base.log import ProgressBar, logger
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.io import check_target
-from bothways.log import ProgressBar, logger
-from bothways.measure.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
+from bothways.model.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
 from bothways.settings.pretrain import Distill
 from bothways.tasks.pooling import pool_rows, pool_windows, pooling_name
 from bothways.tasks.windows import own_rows

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError, flag
-from bothways.log import logger
+from bothways.base.errors import InputError, flag
+from bothways.base.log import logger
 from bothways.model.checkpoint.changes.cut import check_layers, copy_weights
 from bothways.model.checkpoint.changes.width import check_can_project, project
 from bothways.model.checkpoint.contents import Checkpoint, new_model, with_dropout

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from bothways.errors import InputError
+from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import reduce_vocabulary

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bothways.training.losses import logits_loss, vector_distance
+from bothways.model.losses import logits_loss, vector_distance
 from bothways.training.pretraining.distillation import objective
 from bothways.training.pretraining.distillation.objective import default_relation_heads, relation_loss
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import bothways
+from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.errors import InputError
 from bothways.inference.fingerprint import vector_space
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

@@ -26,7 +26,7 @@ from threading import Event, Lock, Thread
 from typing import Any, ClassVar, Self
 from unicodedata import east_asian_width
 
-from bothways.io import to_json
+from bothways.base.io import to_json
 
 # C0 (except tab and line feed) and C1 control characters, line separators, marks that change the text direction, and
 # lone surrogates, which UTF-8 cannot encode: a file name that is not UTF-8 has some.

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, flag, format_count
+from bothways.base.errors import InputError, flag, format_count
+from bothways.base.log import logger
 from bothways.inference.predictor import Predictor
-from bothways.log import logger
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.tasks import TASKS

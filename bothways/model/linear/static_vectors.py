@@ -18,9 +18,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bothways.errors import InputError, MissingFile, format_count
-from bothways.io import atomic_directory, read_json, read_json_value, write_json
-from bothways.log import logger
+from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.io import atomic_directory, read_json, read_json_value, write_json
+from bothways.base.log import logger
 from bothways.text.tokenizer.library import library_errors, load_library, prepare
 from bothways.text.tokenizer.regexes import check_patterns
 from bothways.text.tokenizer.tokenizer import Tokenizer

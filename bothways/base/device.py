@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import InputError, UsageError
+from bothways.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     import torch

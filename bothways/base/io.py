@@ -16,7 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TypeVar, cast
 
-from bothways.errors import InputError, MissingFile
+from bothways.base.errors import InputError, MissingFile
 
 T = TypeVar("T")
 SURROGATES = re.compile("[\ud800-\udfff]")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bothways.measure.linear import regressions
-from bothways.measure.linear.regressions import Kind, Score, random_order, scores
-from bothways.measure.linear.sparse import Csr, count_columns, expand, hstack, product_and_distance
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
+from bothways.model.linear import regressions
+from bothways.model.linear.regressions import Kind, Score, random_order, scores
+from bothways.model.linear.sparse import Csr, count_columns, expand, hstack, product_and_distance
 
 if TYPE_CHECKING:
     import torch

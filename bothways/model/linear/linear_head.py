@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.device import single_thread
-from bothways.measure.linear.regressions import fold_rows, random_order
+from bothways.base.device import single_thread
+from bothways.model.linear.regressions import fold_rows, random_order
 
 Loss = tuple[Tensor, int | Tensor]  # sum, count
 Rows = tuple[Tensor, Tensor]  # features [N, H] float32 and targets [N, ...], on the CPU

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError, flag
+from bothways.base.errors import InputError, flag
+from bothways.base.log import logger
+from bothways.evaluation.before_after import selected_on
+from bothways.evaluation.retrieval import evaluate_retrieval
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import logger
 from bothways.measure import metrics
-from bothways.measure.evaluation.before_after import selected_on
-from bothways.measure.evaluation.retrieval import evaluate_retrieval
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import TASKS, TRAINED_HEADS

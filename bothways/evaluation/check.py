@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from bothways.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowLocation, flag, format_count
+from bothways.base.log import logger, working
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.log import logger, working
 from bothways.measure import report
-from bothways.measure.linear.regressions import Kind, out_of_fold_scores, random_order
 from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, find_outliers, label_set_errors
 from bothways.measure.report.page import write_predictions
 from bothways.measure.report.result_tables import as_table
+from bothways.model.linear.regressions import Kind, out_of_fold_scores, random_order
 from bothways.settings.predict import Check
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import sigmoid, softmax

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bothways.rng import Purpose, generator
+from bothways.base.rng import Purpose, generator
 from bothways.text.data.splits import selection_folds
 
 Kind = Literal["classes", "labels", "number"]

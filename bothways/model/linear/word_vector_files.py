@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from bothways.errors import InputError
-from bothways.measure.linear.static_vectors import StaticVectors, VectorTable, read_static
+from bothways.base.errors import InputError
+from bothways.model.linear.static_vectors import StaticVectors, VectorTable, read_static
 
 HEADER = re.compile(rb"(\d{1,10}) (\d{1,6})\s*\n")
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")

@@ -1,0 +1,1 @@
+"""The ground: errors, files, the log, random numbers, devices. Imports no other room."""
