@@ -35,17 +35,17 @@ from scipy.stats import rankdata
 import bothways
 from benchmarks.search import DATA, cranfield
 from bothways.inference.predictor import Predictor
+from bothways.inference.ranking import fuse
 from bothways.measure.metrics.answers import exact_match, f1
 from bothways.measure.report.chart import Axis, Picture, dot, draw_picture, legend, line, plot, polyline
 from bothways.measure.report.markup import join
 from bothways.search.indexing import index
-from bothways.search.ranking import fuse
 from bothways.search.relevance import background, word_shares
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
-from bothways.search.words import Analyzer, Bm25, background_shares, invert
 from bothways.text.data.beir import BeirDataset
 from bothways.text.data.squad import Question, read_squad
+from bothways.text.retrieval.words import Analyzer, Bm25, background_shares, invert
 
 DOCUMENTS, WORDS, TOP = 1400, 150, 10
 SPACES = {"static": ("static", "static"), "encoder": ("encoder", "encoder"), "fast": ("static", "encoder")}

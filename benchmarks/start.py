@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import median
 
 from bothways.base.device import processor_name
+from bothways.cli.verbs import VERBS
 from bothways.search.passages import split_passages
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
-from bothways.verbs import VERBS
 
 EMPTY = ["-c", ""]
 FACTOR, ADDED = 2.0, 100.0  # of the aim for help: times the empty interpreter, and milliseconds

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bothways import settings
     from bothways.base.errors import InputError
+    from bothways.cli.verbs import check, evaluate, finetune, train
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
     from bothways.measure.report.attention_map import AttentionWeights
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from bothways.training.finetuning.deliver import FineTuneResult, open_run
     from bothways.training.finetuning.estimator import TextClassifier
     from bothways.training.pretraining.result import PretrainingResult
-    from bothways.verbs import check, evaluate, finetune, train
 
 __version__ = "0.1.0"
 __all__ = ["Answer", "AttentionWeights", "Callback", "Encoding", "Entity", "FineTuneResult", "Guess", "Hit"]

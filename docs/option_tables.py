@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from bothways.cli.verbs import VERBS
 from bothways.settings.options import Option, options
-from bothways.verbs import VERBS
 
 
 def all_tables() -> str:

@@ -52,7 +52,7 @@ FOREIGN_NAMES = {
 
 # Names that hold values which can be computed again: a test may fill them, and no result depends on whether they are.
 CACHES = {
-    "bothways.cloud._open_store",
+    "bothways.scale.object_storage._open_store",
     "bothways.base.device._blas",
     "bothways.base.device._threads",  # State compares the number that it comes to
     "bothways.base.device.measure_peak_flops",
@@ -65,8 +65,8 @@ CACHES = {
     "bothways.model.layout.window_mask",
     "bothways.search.spaces._encoder",
     "bothways.search.spaces._static",
-    "bothways.search.words._unicode_word",
-    "bothways.search.words.background_shares",
+    "bothways.text.retrieval.words._unicode_word",
+    "bothways.text.retrieval.words.background_shares",
     "bothways.settings.options._bodies",
     "bothways.tasks.offsets.with_positions",
     "bothways.text.data.text_encodings.has_ascii_newlines",

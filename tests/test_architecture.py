@@ -27,7 +27,7 @@ ROOMS = (
     "errors", "pretrained", "io", "cloud", "mirror", "log", "rng", "settings", "device", "model/config",
     "text/tokenizer", "text", "text/data", "measure/metrics", "text/corpus", "model", "model/families",
     "model/adapters", "measure", "model/linear", "measure/report", "model/checkpoint", "training",
-    "training/pretraining", "tasks", "inference", "inference/ray", "search", "training/pretraining/distillation",
+    "training/pretraining", "tasks", "inference", "scale/ray", "search", "training/pretraining/distillation",
     "evaluation", "training/finetuning", "verbs", "shrink", "shrink/export", "inference/jobs", "serving", "cli",
 )  # fmt: skip
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use

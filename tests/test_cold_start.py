@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bothways
-from bothways.verbs import VERBS
+from bothways.cli.verbs import VERBS
 
 HEAVY = ("torch", "transformers", "sklearn", "matplotlib", "pyarrow", "numpy")
 TORCH_TASKS = ("forward", "linear_start", "losses")  # files of tasks/ that compute with torch alone

@@ -10,12 +10,12 @@ from bothways import settings
 from bothways.base import device
 from bothways.base.device import available_devices, choose_device, describe_hardware
 from bothways.base.errors import UsageError
+from bothways.cli.verbs import VERBS
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.training.finetuning import plan
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.verbs import VERBS
 
 HOLES = """
 import torch

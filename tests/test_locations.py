@@ -6,7 +6,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.cloud import as_path
+from bothways.scale.object_storage import as_path
 from bothways.settings import Classify, Embed, Pretrain
 
 

@@ -14,7 +14,7 @@ import pytest
 from bothways.base import log
 from bothways.base.errors import InputError
 from bothways.base.log import Heartbeat, ProgressBar, draws_bars, logger, messages_to, muted, show_progress, working
-from bothways.verbs import VERBS
+from bothways.cli.verbs import VERBS
 
 
 class Stream(io.StringIO):

@@ -6,8 +6,8 @@ from dataclasses import is_dataclass
 import pytest
 
 import bothways
-from bothways import verbs
 from bothways.base.errors import InputError, format_count
+from bothways.cli import verbs
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
 from bothways.tasks.scores import Scores

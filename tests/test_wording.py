@@ -10,9 +10,9 @@ import pytest
 import bothways
 from bothways.base.errors import InputError, command_line, flag, flags
 from bothways.cli.main import main
+from bothways.cli.verbs import VERBS
 from bothways.settings import Classify
 from bothways.settings.options import options
-from bothways.verbs import VERBS
 
 PACKAGE = Path(bothways.__file__).parent
 

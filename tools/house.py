@@ -119,7 +119,7 @@ def imported(package: Path, tree: ast.Module) -> Iterator[Path]:
 
 def options_by_verb() -> dict[str, set[str]]:
     """The names of the settings of each verb."""
-    from bothways.verbs import VERBS
+    from bothways.cli.verbs import VERBS
 
     return {name: {field.name for field in fields(verb.settings_class)} for name, verb in VERBS.items()}
 

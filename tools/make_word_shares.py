@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bothways.search.words import WORD_SHARES, Analyzer
+from bothways.text.retrieval.words import WORD_SHARES, Analyzer
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WORDS = 150

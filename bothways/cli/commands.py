@@ -15,7 +15,7 @@ from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
     from bothways.inference.jobs.journal import Journal
-    from bothways.inference.jobs.parts import Estimate
+    from bothways.scale.parts import Estimate
     from bothways.search.commands import CachedIndex
     from bothways.tasks.fill import Guess
     from bothways.text.corpus.cache import CachedStore
@@ -51,7 +51,8 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.inference.jobs import jobs, parts, rows_to_label
+    from bothways.inference.jobs import jobs, rows_to_label
+    from bothways.scale import parts
 
     if settings.label_next is not None:
         return rows_to_label.write_rows_to_label(settings)

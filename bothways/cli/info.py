@@ -5,11 +5,11 @@ from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.io import read_json
-from bothways.cloud import CloudPath
 from bothways.inference.load import open_backend
-from bothways.mirror import download
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
+from bothways.scale.mirror import download
+from bothways.scale.object_storage import CloudPath
 from bothways.training.run_lock import FOLDER, METRICS, STATE, read_metrics, run_status
 
 RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")  # copied from bothways.json

@@ -20,11 +20,11 @@ from typing import Any
 from bothways.base.errors import InputError, UsageError, command_line
 from bothways.base.log import is_main_process, messages_to, print_lines, print_message
 from bothways.cli.parser import parse
+from bothways.cli.verbs import GROUPS, VERBS
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import options
 from bothways.tasks import TASKS
 from bothways.training.signals import Stopped
-from bothways.verbs import GROUPS, VERBS
 
 
 def entry() -> None:

@@ -14,7 +14,7 @@ from bothways.base.log import format_duration, is_main_process, print_json, prin
 if TYPE_CHECKING:
     from bothways.cli.commands import CacheContents
     from bothways.inference.jobs.journal import Journal
-    from bothways.inference.jobs.parts import Estimate
+    from bothways.scale.parts import Estimate
     from bothways.search.commands import SearchResult
     from bothways.search.extraction import Extracted
     from bothways.search.indexing import Indexed
@@ -283,7 +283,7 @@ def mcp(settings: "Mcp", result: None) -> None:
 
 
 def search(settings: "Search", result: "SearchResult") -> None:
-    from bothways.cli.hits import print_hits
+    from bothways.search.hits import print_hits
 
     if not print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches):
         sys.exit(1)  # as grep
@@ -359,8 +359,8 @@ def info(settings: "Info", facts: "dict[str, Any] | RunComparison") -> None:
 
 def without_defaults(verb: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run, as stored in JSON, that are not the defaults of its verb."""
+    from bothways.cli.verbs import VERBS
     from bothways.training.run import plain_value
-    from bothways.verbs import VERBS
 
     known = fields(VERBS[verb].settings_class) if verb in VERBS else ()
     defaults = {field.name: plain_value(field.default) for field in known}

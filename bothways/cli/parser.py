@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from bothways.base.errors import UsageError, nearest_name
 from bothways.base.log import print_lines
+from bothways.cli.verbs import VERBS
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import Option, docstrings, options
-from bothways.verbs import VERBS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from bothways.inference.predictor import Predictor
+from bothways.inference.ranking import RERANKED, rerank_order
 from bothways.inference.reading import Rows
-from bothways.search.collection import Collection
-from bothways.search.ranking import RERANKED, rerank_order
-from bothways.search.words import Analyzer
 from bothways.settings.base import How
 from bothways.tasks.arrays import top_k
 from bothways.tasks.embed import COMPARE_CHUNK, TOP, embed_chunks, ranking_scores
 from bothways.tasks.scores import Scores
 from bothways.text.batching import chunked
 from bothways.text.data.beir import BeirDataset
+from bothways.text.retrieval.collection import Collection
+from bothways.text.retrieval.words import Analyzer
 
 
 def evaluate_retrieval(

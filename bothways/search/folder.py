@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.base.errors import MissingFile
 from bothways.base.log import logger
-from bothways.cloud import CloudPath
+from bothways.scale.object_storage import CloudPath
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
 from bothways.text.data.globs import Chooser

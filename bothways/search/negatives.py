@@ -16,10 +16,10 @@ import numpy as np
 from bothways.base.errors import InputError, format_count
 from bothways.base.io import read_json, to_json, write_atomic
 from bothways.base.log import ProgressBar, logger
-from bothways.search.collection import Collection
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Store
 from bothways.text.data.near_duplicates import text_key
+from bothways.text.retrieval.collection import Collection
 
 MIN_CONTAINED = 5  # words of a text that counts as part of another
 Relevant = Mapping[str, Mapping[str, float]]  # {query: {relevant passage: label}}

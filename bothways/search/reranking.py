@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bothways.search.ranking import RERANKED, rerank_order
+from bothways.inference.ranking import RERANKED, rerank_order
 from bothways.search.store import Hit, Store
 from bothways.tasks.rerank_decoding import Reranking
 

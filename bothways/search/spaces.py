@@ -8,9 +8,9 @@ from typing import Literal, Protocol
 import numpy as np
 
 from bothways.base.errors import InputError
-from bothways.cloud import CloudPath, as_path
-from bothways.mirror import local_place
 from bothways.pretrained import locate
+from bothways.scale.mirror import local_place
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Space = Literal["static", "encoder"]

@@ -23,17 +23,17 @@ import numpy as np
 from bothways.base.device import single_blas_thread
 from bothways.base.errors import InputError, flag, no_such_column, shorten
 from bothways.base.log import logger
-from bothways.cloud import CloudPath, as_path
-from bothways.mirror import download
+from bothways.inference.ranking import fuse
+from bothways.scale.mirror import download
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
-from bothways.search.ranking import fuse
 from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, smallness, word_shares
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.words import WORDS_VERSION, Analyzer, Bm25, background_shares
 from bothways.settings.base import How
 from bothways.text.data.globs import Chooser
+from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, Bm25, background_shares
 
 FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"

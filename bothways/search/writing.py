@@ -12,14 +12,14 @@ import numpy as np
 
 from bothways.base.errors import InputError, flag, join_names
 from bothways.base.log import logger
-from bothways.cloud import as_path
 from bothways.pretrained import locate
+from bothways.scale.object_storage import as_path
 from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.relevance import background
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.store import append_vectors, map_vectors
-from bothways.search.words import WORDS_VERSION, Analyzer, invert
+from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, invert
 
 LOCK = "lock"
 REREAD = "md markdown docx csv tsv csv.% tsv.% html htm jsonl jsonl.% parquet eml ipynb".split()  # read in another way

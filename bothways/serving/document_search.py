@@ -13,7 +13,6 @@ from bothways.base.errors import InputError
 from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
-from bothways.search.words import matching_sentence
 from bothways.serving import calls
 from bothways.serving.bodies import read_choice, read_integer, read_share, read_text, wrong
 from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
@@ -21,6 +20,7 @@ from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
 from bothways.tasks.classify import class_scores, label_probabilities
 from bothways.tasks.rerank_decoding import Reranking
+from bothways.text.retrieval.words import matching_sentence
 
 MOST_HITS, DEFAULT_HITS = 100, 10
 LONGEST_QUERY = 2000  # characters

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.base.errors import must_be
-from bothways.cloud import CloudPath, as_path
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableList, as_sources
 
 NAMES = {

@@ -106,7 +106,7 @@ TASKS: dict[str, TaskEntry] = {
         example="--model my-bert --train pairs.csv -o my-embedder",
         words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
         "contrastive retriever matryoshka",
-        run="cli.mining:run_embed",
+        run="search.mining:run_embed",
     ),
     "rerank": TaskEntry(
         "bothways.tasks.rerank:RERANK",
@@ -115,7 +115,7 @@ TASKS: dict[str, TaskEntry] = {
         help="fine-tune a reranker: it orders what a search has found",
         example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
         words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
-        run="cli.mining:run",
+        run="search.mining:run",
     ),
     "fill": TaskEntry(
         "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"

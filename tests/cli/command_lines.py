@@ -12,7 +12,7 @@ from typing import Literal, get_args, get_origin
 
 from bothways.base import log
 from bothways.cli import main
-from bothways.verbs import VERBS
+from bothways.cli.verbs import VERBS
 from tests.fuzz import NASTY, mutated, mutated_bytes
 
 # These run to their end on small files. Of the others only the checks before the work are tested: they get no model.

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bothways.cli import main, parser
+from bothways.cli.verbs import VERBS
 from bothways.settings.fields import GROUPS
 from bothways.settings.options import options
-from bothways.verbs import VERBS
 
 
 @pytest.fixture

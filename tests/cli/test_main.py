@@ -15,10 +15,10 @@ import pytest
 
 import bothways
 from bothways.cli import main, output
+from bothways.cli.verbs import VERBS
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.scores import Scores
-from bothways.verbs import VERBS
 
 TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
 

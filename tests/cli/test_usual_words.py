@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from bothways import cloud
 from bothways.cli import main
-from bothways.verbs import VERBS
+from bothways.cli.verbs import VERBS
+from bothways.scale import object_storage as cloud
 
 
 def run(capsys, line):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bothways import cloud
+from bothways.scale import object_storage as cloud
 
 pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")

@@ -11,10 +11,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bothways import cloud
 from bothways.base.errors import InputError, MissingFile
-from bothways.cloud import as_path
-from bothways.mirror import download
+from bothways.scale import object_storage as cloud
+from bothways.scale.mirror import download
+from bothways.scale.object_storage import as_path
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files
 from bothways.text.data.stream import read_texts

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bothways.cli.main import main
-from bothways.cloud import as_path
+from bothways.scale.object_storage import as_path
 
 ONE_OUTPUT = [
     "embed bothways-en-static {} -o vectors.npy",

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import bothways
-from bothways import cloud
 from bothways.base.errors import InputError
-from bothways.cloud import as_path
+from bothways.cli.verbs import VERBS
+from bothways.scale import object_storage as cloud
+from bothways.scale import shards
+from bothways.scale.object_storage import as_path
+from bothways.scale.shards import ShardedArray
 from bothways.settings import Classify, Embed, Predict, Pretrain
-from bothways.text.corpus import array_files, shards
-from bothways.text.corpus.shards import ShardedArray
-from bothways.verbs import VERBS
+from bothways.text.corpus import array_files
 from tests.cloud.conftest import at_random
 
 TINY = dict(model="tiny", steps=5, batch_tokens=512, max_length=64, evaluate_every=1, checkpoint_every=1)

@@ -6,13 +6,15 @@ from threading import Event
 import numpy as np
 import pytest
 
-from bothways import Tokenizer, cloud
+from bothways import Tokenizer
 from bothways.base.errors import InputError
 from bothways.base.io import cache_directory
 from bothways.base.log import messages_to
-from bothways.cloud import as_path
-from bothways.text.corpus import array_files, cache, shards
-from bothways.text.corpus.shards import ShardedArray
+from bothways.scale import object_storage as cloud
+from bothways.scale import shards
+from bothways.scale.object_storage import as_path
+from bothways.scale.shards import ShardedArray
+from bothways.text.corpus import array_files, cache
 from bothways.text.corpus.token_store import open_or_build
 from tests.cloud.conftest import at_random
 

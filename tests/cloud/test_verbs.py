@@ -13,13 +13,13 @@ import pytest
 
 import bothways
 from bothways.cli.main import main
-from bothways.cloud import as_path
+from bothways.cli.verbs import VERBS
+from bothways.scale.object_storage import as_path
 from bothways.search.spaces import files_state
 from bothways.serving.server import prepare
 from bothways.settings import Classify, Pretrain, Serve
 from bothways.settings.conversion import declared_types
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.verbs import VERBS
 
 pytestmark = pytest.mark.slow
 

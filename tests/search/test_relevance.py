@@ -22,7 +22,7 @@ from bothways.search.relevance import (
 )
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Store
-from bothways.search.words import Analyzer, Bm25, invert
+from bothways.text.retrieval.words import Analyzer, Bm25, invert
 
 TEXTS = ["a late fee", "the fee of the invoice", "a cat", "the cat and the late kitten"]
 

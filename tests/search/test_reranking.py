@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.search.ranking import RERANKED, pair_relevance
+from bothways.inference.ranking import RERANKED, pair_relevance
 from bothways.search.reranking import num_reranked, rerank, search_reranked
 from bothways.search.store import Hit
 from bothways.tasks.rerank_decoding import Reranking

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bothways.search.words import (
+from bothways.text.retrieval.words import (
     ENOUGH_PASSAGES,
     K1,
     Analyzer,

@@ -12,12 +12,12 @@ import pytest
 
 from bothways.search.indexing import index
 from bothways.search.store import Store
-from bothways.search.words import Analyzer
 from bothways.serving import server
 from bothways.serving.exchange import LARGE_ANSWER, encode_pieces, is_large, json_response
 from bothways.serving.guard import PART, Access, Guard, Metrics
 from bothways.serving.inference_queue import Limits
 from bothways.serving.protocol import GentleTransport, TimedProtocol
+from bothways.text.retrieval.words import Analyzer
 from tests.serving.live import SECONDS
 from tests.serving.test_limits import until
 from tests.serving.test_live import on_port, read_all

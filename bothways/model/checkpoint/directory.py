@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from bothways.base.errors import InputError, MissingFile, flag
 from bothways.base.io import Files, find_backup, stat_files
 from bothways.base.log import logger
-from bothways.cloud import CloudPath
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import (
     ADAPTER_CONFIG,
@@ -20,6 +19,7 @@ from bothways.model.checkpoint.description import (
     read_metadata,
 )
 from bothways.model.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
+from bothways.scale.object_storage import CloudPath
 
 Result = TypeVar("Result")
 TRIES = 10  # attempts to read a directory that is being replaced

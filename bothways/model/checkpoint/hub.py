@@ -17,11 +17,11 @@ from bothways import pretrained
 from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.base.io import Files, find_backup, get_object
 from bothways.base.log import logger
-from bothways.cloud import CloudPath, as_path
-from bothways.mirror import download
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
+from bothways.scale.mirror import download
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from bothways.base.errors import InputError
 from bothways.base.io import cache_directory as cache_directory
 from bothways.base.io import unpacked_directory
-from bothways.mirror import INDEX
+from bothways.scale.mirror import INDEX
 from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, flag
-from bothways.cloud import CloudPath, as_path
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data import text_files
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files

@@ -18,8 +18,9 @@ import numpy as np
 import bothways
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.cloud import CloudPath
-from bothways.text.corpus import array_files, shards
+from bothways.scale import shards
+from bothways.scale.object_storage import CloudPath
+from bothways.text.corpus import array_files
 from bothways.text.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.text.tokenizer.tokenizer import Tokenizer
 

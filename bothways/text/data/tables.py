@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
 from bothways.base.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column, require
-from bothways.cloud import CloudPath
+from bothways.scale.object_storage import CloudPath
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 from bothways.text.data import json_tables, text_files
 

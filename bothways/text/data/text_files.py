@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.base.errors import InputError, MissingFile, flag, format_count, not_permitted, require
-from bothways.cloud import CloudPath
+from bothways.scale.object_storage import CloudPath
 from bothways.text.data import text_encodings
 from bothways.text.data.globs import GlobPattern
 

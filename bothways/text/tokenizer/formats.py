@@ -9,8 +9,8 @@ from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.base.io import Files, get_object, read_json, read_text
-from bothways.cloud import CloudPath, as_path
-from bothways.mirror import download_files
+from bothways.scale.mirror import download_files
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.text.tokenizer import bert_files
 from bothways.text.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.text.tokenizer.library import (

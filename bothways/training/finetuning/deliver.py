@@ -14,7 +14,6 @@ from bothways.base.log import working
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
-from bothways.mirror import local_place
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
@@ -22,6 +21,7 @@ from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DEL
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.model.transforms import DivideScores, finalize_all
+from bothways.scale.mirror import local_place
 from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION

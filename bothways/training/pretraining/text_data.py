@@ -15,7 +15,8 @@ from bothways.base.errors import InputError, flag, format_count
 from bothways.base.io import atomic_directory, remove_leftovers
 from bothways.base.log import logger
 from bothways.base.rng import Purpose, generator
-from bothways.cloud import as_path
+from bothways.scale.object_storage import as_path
+from bothways.scale.shards import ShardedArray
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.batching import token_batches
 from bothways.text.corpus import cache
@@ -23,7 +24,6 @@ from bothways.text.corpus.copies import copied_documents
 from bothways.text.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
 from bothways.text.corpus.sampler import StepSampler, sample_documents
 from bothways.text.corpus.sentence_pairs import PairTask, ranges
-from bothways.text.corpus.shards import ShardedArray
 from bothways.text.corpus.token_store import DocumentReader, TokenStore, open_or_build
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.tokenizer.fast import BertBackend

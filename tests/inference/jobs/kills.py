@@ -16,8 +16,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bothways.inference.jobs import blocks, jobs, journal, parts
+from bothways.inference.jobs import blocks, jobs, journal
 from bothways.inference.load import load
+from bothways.scale import parts
 from bothways.settings import Embed
 
 CALLS = ("fsync", "replace", "unlink")

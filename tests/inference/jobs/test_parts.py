@@ -16,10 +16,11 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.cloud import CloudPath, Status
-from bothways.inference.jobs import blocks, jobs, parts
+from bothways.inference.jobs import blocks, jobs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.scale import parts
+from bothways.scale.object_storage import CloudPath, Status
 from bothways.settings import Embed, Predict
 from bothways.text.tokenizer.worker_processes import in_order
 

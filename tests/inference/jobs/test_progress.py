@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from bothways.base.log import Heartbeat, messages_to
-from bothways.inference.jobs import blocks, job_progress, jobs, parts
+from bothways.inference.jobs import blocks, job_progress, jobs
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import PartialOutput
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.scale import parts
 from bothways.settings import Embed, Predict
 from bothways.text.data.stream import ModelInput
 

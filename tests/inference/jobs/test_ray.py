@@ -12,8 +12,8 @@ import pytest
 
 import bothways
 from bothways.base.errors import InputError
-from bothways.inference import ray as placing
-from bothways.inference.jobs import parts
+from bothways.scale import parts
+from bothways.scale import ray as placing
 from bothways.settings import Embed
 
 ray = pytest.importorskip("ray")

@@ -10,9 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.inference.jobs import jobs, parts
+from bothways.inference.jobs import jobs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.scale import parts
 from bothways.settings import Embed, Predict
 
 STATIC = "bothways-en-static"

@@ -9,10 +9,11 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.base.log import messages_to
+from bothways.cli.verbs import train
 from bothways.evaluation import evaluate
-from bothways.inference.jobs import parts
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.scale import parts
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
 from bothways.tasks.classify import Classification
 from bothways.text.data.examples import read_table
@@ -21,7 +22,6 @@ from bothways.text.data.near_duplicates import label_key, text_key
 from bothways.text.data.quality import table_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.verbs import train
 
 RUNS = {"classify": run_task, "regress": run_task, "tag": run_task, "embed": run_task}
 

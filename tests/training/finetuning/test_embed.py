@@ -499,7 +499,7 @@ def test_a_finished_file_of_negatives_is_used_again(mined, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         bothways.train(mined, callbacks=[stop])
-    monkeypatch.setattr("bothways.cli.mining.open_embed_pairs", lambda *settings: pytest.fail("mined again"))
+    monkeypatch.setattr("bothways.search.mining.open_embed_pairs", lambda *settings: pytest.fail("mined again"))
     assert bothways.train(replace(mined, resume=True)).directory == mined.out
 
 

@@ -13,9 +13,9 @@ import transformers
 import bothways
 from bothways.base.errors import InputError
 from bothways.cli.output import print_result
+from bothways.inference.ranking import rerank_order
 from bothways.measure.metrics.intervals import difference_interval
 from bothways.model.checkpoint import checkpoint
-from bothways.search.ranking import rerank_order
 from bothways.settings import Evaluate, Rerank
 from bothways.tasks.losses import list_loss
 from bothways.tasks.rerank import MRR, NDCG, RerankTraining, ranked_scores, read_ranking_tables
@@ -346,7 +346,7 @@ def test_a_finished_file_of_mined_rows_is_used_again(settings, clicks, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         bothways.train(run, callbacks=[stop])
     before = (tmp_path / "run" / "rows.jsonl").read_bytes()
-    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
+    monkeypatch.setattr("bothways.search.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
     finish(replace(run, resume=True))
     assert (tmp_path / "run" / "rows.jsonl").read_bytes() == before
     with pytest.raises(InputError, match="was mined with passages 6, not 4"):
@@ -364,7 +364,7 @@ def test_mined_rows_stay_if_the_run_stops_before_its_first_step(settings, clicks
         with pytest.raises(KeyboardInterrupt):
             bothways.train(run)
     assert {file.name for file in run.out.glob("rows*")} == {"rows.jsonl", "rows.json"}
-    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
+    monkeypatch.setattr("bothways.search.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
     assert finish(replace(run, resume=True)).result.directory == run.out
 
 
@@ -387,6 +387,6 @@ def test_a_mining_that_was_stopped_leaves_no_rows(settings, clicks, tmp_path, mo
 
 
 def test_a_directory_with_a_run_is_refused_before_anything_is_mined(settings, clicks, run, monkeypatch):
-    monkeypatch.setattr("bothways.cli.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
+    monkeypatch.setattr("bothways.search.mining.open_pairs", lambda *settings: pytest.fail("mined again"))
     with pytest.raises(InputError, match="already contains a run"):
         bothways.train(mined(settings, clicks, settings.out))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bothways.search.ranking import fuse
-from bothways.search.words import Analyzer, Bm25, InvertedList, background_shares, invert
+from bothways.inference.ranking import fuse
+from bothways.text.retrieval.words import Analyzer, Bm25, InvertedList, background_shares, invert
 
 
 @dataclass(frozen=True)

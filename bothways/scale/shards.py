@@ -23,7 +23,7 @@ import numpy as np
 from bothways.base.errors import InputError
 from bothways.base.io import cache_bytes, cache_directory
 from bothways.base.log import logger
-from bothways.cloud import BLOCK, CloudPath
+from bothways.scale.object_storage import BLOCK, CloudPath
 from bothways.text.corpus import array_files
 
 PAGE = 1 << 14  # bytes

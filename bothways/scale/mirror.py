@@ -20,7 +20,7 @@ from typing import Any
 
 from bothways.base import io
 from bothways.base.errors import InputError, flag
-from bothways.cloud import CloudPath, LocalCopy, as_path
+from bothways.scale.object_storage import CloudPath, LocalCopy, as_path
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"

@@ -35,8 +35,6 @@ from bothways.base.errors import (
 )
 from bothways.base.io import cache_directory, write_atomic
 from bothways.base.log import logger
-from bothways.cloud import CloudPath, as_path
-from bothways.inference import ray
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import SAMPLE_SIZE, RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -44,6 +42,8 @@ from bothways.inference.jobs.journal import BusyError, Journal, check_output, op
 from bothways.inference.jobs.writers import Parquet, ResultRow
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
+from bothways.scale import ray
+from bothways.scale.object_storage import CloudPath, as_path
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.stream import ModelInput

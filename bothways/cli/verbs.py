@@ -52,7 +52,7 @@ class Verb:
 
     def load(self) -> Callable[..., Any]:
         """Import the function; it takes settings and returns a result."""
-        from bothways.mirror import with_copies
+        from bothways.scale.mirror import with_copies
 
         verb = next((verb for verb, one in VERBS.items() if one is self), "")
         with packages_named(verb):
@@ -124,7 +124,7 @@ VERBS: dict[str, Verb] = {
     ),
     "embed": Verb(
         "predict:Embed",
-        "inference.jobs.parts:embed",
+        "scale.parts:embed",
         "write a vector for each text",
         example="my-bert texts.jsonl -o vectors.npy",
         words="encode embedding embeddings vectorize vectors features",
