@@ -98,14 +98,15 @@ print(f"{len(plan.parts):,} parts planned in {seconds:.1f} s; {memory:,} MB, and
 
 
 def contents(place: str) -> bytes:
-    from bothways.scale.object_storage import as_path
+    from bothways.base.paths import as_path
 
     return as_path(place).read_bytes()
 
 
 def training_speed(place: str) -> float:
     """Tokens per second of a run, from its second step on."""
-    from bothways.scale.object_storage import CloudPath, as_path
+    from bothways.base.paths import as_path
+    from bothways.scale.object_storage import CloudPath
 
     file = as_path(place) / "metrics.jsonl"
     pieces = file.files() if isinstance(file, CloudPath) else [file]
@@ -177,7 +178,8 @@ def measure_storage(settings: argparse.Namespace) -> None:
         lines = [" ".join(WORDS[n * k % 17] for k in range(1, 12)) + f" {n}" for n in range(settings.rows)]
         texts.write_text("text\n" + "\n".join(lines) + "\n")
         corpus.write_text("\n\n".join(lines))
-        from bothways.scale.object_storage import CloudPath, as_path
+        from bothways.base.paths import as_path
+        from bothways.scale.object_storage import CloudPath
 
         for file in (texts, corpus):
             target = as_path(f"{remote}/{file.name}")

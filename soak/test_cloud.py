@@ -10,8 +10,8 @@ import sys
 import psutil
 import pytest
 
+from bothways.base.paths import as_path
 from bothways.scale import object_storage as cloud
-from bothways.scale.object_storage import as_path
 from tests.cloud import test_verbs
 from tests.cloud.conftest import at_random, bucket, proxy  # noqa: F401
 from tests.cloud.test_verbs import here, made, places  # noqa: F401

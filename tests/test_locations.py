@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bothways.base.errors import InputError
+from bothways.base.paths import as_path
 from bothways.cli.main import main
-from bothways.scale.object_storage import as_path
 from bothways.settings import Classify, Embed, Pretrain
 
 

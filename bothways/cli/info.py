@@ -5,11 +5,10 @@ from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.io import read_json
+from bothways.base.paths import RemotePath
 from bothways.inference.load import open_backend
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
-from bothways.scale.mirror import download
-from bothways.scale.object_storage import CloudPath
 from bothways.training.run_lock import FOLDER, METRICS, STATE, read_metrics, run_status
 
 RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")  # copied from bothways.json
@@ -17,7 +16,7 @@ RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures
 
 def describe(path: Path) -> dict[str, Any]:
     """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
-    path = download(path, _is_read) if isinstance(path, CloudPath) else path
+    path = path.download(_is_read) if isinstance(path, RemotePath) else path
     model = hub.locate(path)
     path = path if path.exists() else model
     if not path.exists():

@@ -52,7 +52,7 @@ class Verb:
 
     def load(self) -> Callable[..., Any]:
         """Import the function; it takes settings and returns a result."""
-        from bothways.scale.mirror import with_copies
+        from bothways.base.paths import with_copies
 
         verb = next((verb for verb, one in VERBS.items() if one is self), "")
         with packages_named(verb):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from bothways.base.errors import InputError, flag
 from bothways.base.log import logger
 from bothways.evaluation.before_after import selected_on
+from bothways.evaluation.masked_words import evaluate_masked_words
 from bothways.evaluation.retrieval import evaluate_retrieval
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -91,6 +92,8 @@ def measure(settings: Evaluate) -> Scores:
                 dimensions=settings.dimensions,
                 rerank=reranker if settings.rerank else None,
             )
+        case _ if task is FILL:
+            scores = evaluate_masked_words(model, settings.file, settings)
         case _:
             scores = task.evaluate(model, settings.file, settings)
     counts = {**scores.counts, **selected_on(model, settings.file)}

@@ -12,33 +12,16 @@ import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from bothways.base import io
 from bothways.base.errors import InputError, flag
-from bothways.scale.object_storage import CloudPath, LocalCopy, as_path
+from bothways.base.paths import VERSIONS, LocalCopy
+from bothways.scale.object_storage import CloudPath
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"
-INDEX = ".versions.json"  # next to a copy: where it is from, and the version of each file
-
-
-def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a verb, for settings whose output may be in object storage."""
-
-    @wraps(function)
-    def run(settings: Any, *rest: Any, **options: Any) -> Any:
-        out = getattr(settings, "out", None)
-        if not isinstance(out, CloudPath) or getattr(settings, "writes_parts", False):
-            return function(settings, *rest, **options)
-        with mirrored(out, is_resumed=getattr(settings, "resume", False)) as local:
-            return function(replace(settings, out=local), *rest, **options)
-
-    return run
 
 
 @contextmanager
@@ -86,12 +69,6 @@ def download_files(folder: CloudPath, names: Iterable[str]) -> LocalCopy:
     return local
 
 
-def local_place(place: str | os.PathLike[str]) -> Path:
-    """The path of a place to read from; of one in object storage, that of a local copy."""
-    path = as_path(place)
-    return download(path) if isinstance(path, CloudPath) else path
-
-
 def _copy(target: CloudPath, kind: str) -> LocalCopy:
     folder = io.cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
     local = folder / target.name
@@ -104,7 +81,7 @@ def _fetch(
 ) -> dict[str, tuple[int, int]]:
     """Make a directory, or a file, equal to that in object storage, as far as it is read. Returns the state of each
     file by relative key."""
-    index = local.with_name(INDEX)  # the versions that were fetched last
+    index = local.with_name(VERSIONS)  # the versions that were fetched last
     old = io.read_json(index)["files"] if index.exists() else {}
     objects = {file.key.removeprefix(source.key).lstrip("/"): file for file in source.files()}
     if not objects and source.is_file():
@@ -189,7 +166,7 @@ class _Mirror:
     def fetch(self) -> None:
         """Start from the content of object storage. Local files of an earlier process are deleted, since they may never
         have been uploaded. Only rows of a file that --resume completes stay."""
-        self.local.with_name(INDEX).unlink(missing_ok=True)
+        self.local.with_name(VERSIONS).unlink(missing_ok=True)
         if self.local.is_dir():
             shutil.rmtree(self.local)
         self.local.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Object storage: paths whose text is a URL (s3://, gs://, az://), through obstore.
+"""Object storage: paths of the schemes s3, gs and az, through obstore.
 
 Credentials and options come from the environment, under the names of obstore: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL,
 AWS_REQUEST_PAYER, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, ... Requests are repeated after failures
@@ -9,50 +9,26 @@ import errno
 import io
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from stat import S_IFDIR, S_IFREG
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from bothways.base.errors import InputError, MissingFile, StorageError, require, shorten
+from bothways.base.paths import BLOCK, LocalCopy, RemotePath
 
 T = TypeVar("T")
-SCHEMES = ("s3", "gs", "az")
-URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/{1,3}(?!/)(.+)", re.DOTALL)  # Path makes s3:/x of s3://x
-BLOCK = 1 << 23  # bytes of a request
 TRIES, PAUSE = 6, 0.1  # of a request, and seconds after the first, doubled each time
 BACKOFF = {"init_backoff": timedelta(milliseconds=100)}  # then twice as long each time
-IN_CLOUD = re.compile(rf"({'|'.join(SCHEMES)}):/")  # how the text of a URL of object storage begins
 CONTROL = re.compile("[\x00-\x1f\x7f]")  # characters that no key of obstore has
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Answers that a repetition may change, as obstore words them; it repeats those from 500 on by itself, up to 3 times.
 TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out|body|length|connection", re.I)
-
-
-def as_path(place: str | os.PathLike[str]) -> Path:
-    """The path of a place: an object or a prefix of objects for a URL of object storage, else a local path, also for
-    file:///PATH. InputError for other URLs, and for keys that would become those of other objects."""
-    if isinstance(place, CloudPath | LocalCopy):
-        return place
-    if (url := URL.fullmatch(text := os.fspath(place))) is None:
-        if IN_CLOUD.match(text):
-            raise InputError(f"{text}: names no bucket; write it like {text.partition(':')[0]}://BUCKET/KEY")
-        return Path(place)
-    scheme, rest = url.groups()
-    if scheme == "file":
-        return Path("/", rest)
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{one}://" for one in SCHEMES)
-        raise InputError(f"{scheme}://{rest}: only {known} and file:// are supported; copy it to a local path")
-    _check_key(f"{scheme}://{rest}", rest)
-    return CloudPath(f"{scheme}:/{rest}")
 
 
 def _check_key(url: str, rest: str) -> None:
@@ -83,23 +59,18 @@ class Status(NamedTuple):
     e_tag: str | None = None
 
 
-class CloudPath(type(Path())):  # type: ignore[misc]
-    """A path whose text is a URL, of an object or of all objects below it. An object is never changed in place.
+class CloudPath(RemotePath):
+    """A path in object storage: of an object, or of all objects below it."""
 
-    Methods raise the exceptions of `Path`, and InputError with one line for what cannot be reached."""
+    array_storage = "bothways.scale.shards"
 
     _status: Status | None = None  # from a list, which is then the version that is read
 
-    def __str__(self) -> str:
-        return "/".join(self.parts).replace(":/", "://", 1) if self.parts[0].endswith(":") else "/".join(self.parts)
-
-    def __fspath__(self) -> str:
-        raise InputError(f"{self}: is read from local files only; copy it to a local path")
-
-    @property
-    def key(self) -> str:
-        """The name in the bucket."""
-        return "/".join(self.parts[2:])
+    @classmethod
+    def of_url(cls, url: str) -> "CloudPath":
+        scheme, _, rest = url.partition("://")
+        _check_key(url, rest)
+        return cls(f"{scheme}:/{rest}")
 
     @property
     def _store(self) -> Any:
@@ -115,9 +86,6 @@ class CloudPath(type(Path())):  # type: ignore[misc]
                 return Status(0, S_IFDIR)
         return self._status
 
-    def exists(self, **options: Any) -> bool:
-        return self.is_file() or self.is_dir()
-
     def is_file(self, **options: Any) -> bool:
         try:
             return bool(self.key) and self.stat().st_mode == S_IFREG
@@ -126,15 +94,6 @@ class CloudPath(type(Path())):  # type: ignore[misc]
 
     def is_dir(self, **options: Any) -> bool:
         return next(self._listed(), None) is not None
-
-    def is_symlink(self) -> bool:
-        return False
-
-    def absolute(self) -> "CloudPath":
-        return self
-
-    def resolve(self, strict: bool = False) -> "CloudPath":
-        return self
 
     def files(self) -> list["CloudPath"]:
         """All objects below this prefix, sorted, without the empty ones that stand for folders. MissingFile if the
@@ -200,6 +159,21 @@ class CloudPath(type(Path())):  # type: ignore[misc]
                 raise
         self._status = None
 
+    def download(self, is_read: Callable[[str], bool] = lambda name: True) -> LocalCopy:
+        from bothways.scale import mirror
+
+        return mirror.download(self, is_read)
+
+    def download_files(self, names: Iterable[str]) -> LocalCopy:
+        from bothways.scale import mirror
+
+        return mirror.download_files(self, names)
+
+    def mirrored(self, *, is_resumed: bool = False) -> AbstractContextManager[LocalCopy]:
+        from bothways.scale import mirror
+
+        return mirror.mirrored(self, is_resumed=is_resumed)
+
     def unlink(self, missing_ok: bool = True) -> None:
         _request(self, lambda obstore: obstore.delete(self._store, self.key))
         self._status = None
@@ -234,44 +208,6 @@ class _Reader(io.RawIOBase):
         buffer[:size] = self.path.read_range(self.position, size)
         self.position += size
         return size
-
-
-class LocalCopy(type(Path())):  # type: ignore[misc]
-    """A local path of a copy of what is in object storage; its text is the URL. urls: by local directory."""
-
-    urls: dict[str, str] = {}  # noqa: RUF012
-
-    def __fspath__(self) -> str:
-        return os.path.join(*self.parts)
-
-    def __str__(self) -> str:
-        local = os.fspath(self)
-        for root, url in self.urls.items():
-            if local == root or local.startswith(root + os.sep):
-                return url + local[len(root) :]
-        return local
-
-    def rglob(self, pattern: str, **options: Any) -> Iterator["LocalCopy"]:
-        return map(type(self), Path(os.fspath(self)).rglob(pattern, **options))
-
-    def glob(self, pattern: str, **options: Any) -> Iterator["LocalCopy"]:
-        return map(type(self), Path(os.fspath(self)).glob(pattern, **options))
-
-
-@contextmanager
-def local_file(path: Path) -> Iterator[Path]:
-    """The file; of an object a copy, which is deleted afterwards, and for which errors name the object."""
-    if not isinstance(path, CloudPath):
-        yield path
-        return
-    with TemporaryDirectory(prefix="bothways-") as folder:
-        copy = Path(folder, path.name)
-        with path.open() as remote, copy.open("wb") as opened:
-            shutil.copyfileobj(remote, opened, BLOCK)
-        try:
-            yield copy
-        except InputError as error:
-            raise type(error)(str(error).replace(str(copy), str(path))) from None
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from bothways.base.errors import (
 )
 from bothways.base.io import cache_directory, write_atomic
 from bothways.base.log import logger
+from bothways.base.paths import RemotePath, as_path
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import SAMPLE_SIZE, RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -43,7 +44,6 @@ from bothways.inference.jobs.writers import Parquet, ResultRow
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
 from bothways.scale import ray
-from bothways.scale.object_storage import CloudPath, as_path
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
 from bothways.text.data.stream import ModelInput
@@ -160,7 +160,7 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     if settings.dry_run:
         inputs = [InputFile(str(file), file.name, _size(file), "", "") for file in files]
         return job, estimate(job, files, len(_cut(inputs, settings, job.model)))
-    if not isinstance(out, CloudPath):
+    if not isinstance(out, RemotePath):
         out.mkdir(exist_ok=True)
     plan = _open_plan(out, files, settings, job.model)
     done = {path.stem for path in _listed(out / RECORDS)}
@@ -207,7 +207,7 @@ def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tup
     has_rows = False
     refused = dict[str, InputError]()
     for file in files:
-        if isinstance(file, CloudPath) and (has_rows or (refused and settings.on_error == "stop")):
+        if isinstance(file, RemotePath) and (has_rows or (refused and settings.on_error == "stop")):
             break
         job = _open_job(replace(settings, file=str(file)), model, NO_COLUMNS)
         if job.inputs.has_rows():
@@ -264,9 +264,9 @@ def _check_output(out: Path, settings: Embed | Predict) -> None:
     if (out / PLAN).is_file():
         if not settings.resume:
             raise InputError(f"{out}: was begun; continue with {flag('resume', True)}, or delete it to start again")
-    elif out.is_dir() and (isinstance(out, CloudPath) or any(out.iterdir())):
+    elif out.is_dir() and (isinstance(out, RemotePath) or any(out.iterdir())):
         raise InputError(f"{out}: has other files; name a new directory")
-    if not isinstance(out, CloudPath) and not out.parent.is_dir():
+    if not isinstance(out, RemotePath) and not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such directory; make it, or name a directory elsewhere")
 
 
@@ -319,7 +319,7 @@ def _versions(files: list[Path], root: Path) -> list[InputFile]:
     while remaining:
         file = remaining.popleft()
         state = file_state(file)
-        version = state if isinstance(file, CloudPath) else _version(file)
+        version = state if isinstance(file, RemotePath) else _version(file)
         inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), _size(file), version, state))
     return inputs
 
@@ -477,16 +477,16 @@ def _check_state(one: InputFile) -> None:
 def file_state(path: Path) -> str:
     """A value that changes with a file: the e_tag of an object, or size and time of a local file ("" if it is
     not there). The file is not read."""
-    if not isinstance(path, CloudPath) and not path.exists():
+    if not isinstance(path, RemotePath) and not path.exists():
         return ""
     status: Any = path.stat()
-    return status.e_tag if isinstance(path, CloudPath) else f"{status.st_size} {status.st_mtime_ns}"
+    return status.e_tag if isinstance(path, RemotePath) else f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _work_directory(out: Path) -> Path:
     """Where parts are unfinished: they are continued on the same machine."""
     key = hashlib.sha256(str(out).encode()).hexdigest()[:16]
-    work = cache_directory() / "parts" / key if isinstance(out, CloudPath) else out / WORK
+    work = cache_directory() / "parts" / key if isinstance(out, RemotePath) else out / WORK
     work.mkdir(parents=True, exist_ok=True)
     return work
 
@@ -495,7 +495,7 @@ def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
     """Move a complete file to its place. Returns its size and digest; with `mixed`, those of one that is there."""
     size, digest = work.stat().st_size, _digest(work)
     try:
-        if isinstance(target, CloudPath):
+        if isinstance(target, RemotePath):
             target.put(work, create=True)
         else:
             target.parent.mkdir(exist_ok=True)
@@ -514,7 +514,7 @@ def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
 
 def create(path: Path, content: bytes) -> None:
     """Write a file as a whole. FileExistsError if it exists already; an object may exist with the same content."""
-    if isinstance(path, CloudPath):
+    if isinstance(path, RemotePath):
         path.put(content, create=True)
         return
     path.parent.mkdir(exist_ok=True)
@@ -535,7 +535,7 @@ def _digest(file: Path) -> str:
 
 
 def _listed(directory: Path) -> list[Path]:
-    if isinstance(directory, CloudPath):
+    if isinstance(directory, RemotePath):
         return [*directory.files()]
     return [*directory.glob("part-*.json")]
 

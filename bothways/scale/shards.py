@@ -1,6 +1,6 @@
 """Token stores in object storage: arrays in shards, of which as many as fit are on the local disk too.
 
-METADATA_FILE is that of a local store (arrays.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
+METADATA_FILE is that of a local store (array_files.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
 CHECKSUM_BYTES. Of the ids, PAGE bytes can be read alone: the array `pages` has a CRC-32 of each page.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from bothways.base.errors import InputError
 from bothways.base.io import cache_bytes, cache_directory
 from bothways.base.log import logger
-from bothways.scale.object_storage import BLOCK, CloudPath
+from bothways.base.paths import BLOCK, RemotePath
 from bothways.text.corpus import array_files
 
 PAGE = 1 << 14  # bytes
@@ -37,7 +37,7 @@ CHECKSUM = np.dtype(np.uint32)
 class ShardWriter:
     """Uploads arrays, which arrive in parts, in shards: one while the next one fills."""
 
-    def __init__(self, folder: CloudPath, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, folder: RemotePath, pool: ThreadPoolExecutor) -> None:
         self.folder, self.pool = folder, pool
         self.rest, self.sizes = defaultdict[str, bytearray](bytearray), defaultdict[str, int](int)
         self.checksums = defaultdict[str, list[str]](list)
@@ -51,7 +51,7 @@ class ShardWriter:
             del rest[: array_files.CHECKSUM_BYTES]
 
     def finish(self, dtypes: Mapping[str, np.dtype], metadata: Mapping[str, Any]) -> array_files.Contents:
-        """Upload what is left, and the metadata last. Returns what `read` will."""
+        """Upload what is left, and the metadata last. Returns the result of `read_arrays`."""
         for name in (*dtypes, "pages"):
             if self.rest[name]:
                 self._put(name, bytes(self.rest[name]))
@@ -60,7 +60,7 @@ class ShardWriter:
         counts = {name: self.sizes[name] // dtype.itemsize for name, dtype in dtypes.items()}
         content, _ = array_files.describe(dtypes, counts, self.checksums, metadata)
         (self.folder / array_files.METADATA_FILE).put(content.encode())
-        return read(self.folder)
+        return read_arrays(self.folder)
 
     def _put(self, name: str, data: bytes) -> None:
         shard = self.folder / f"{name}-{len(self.checksums[name]):05}"
@@ -74,9 +74,9 @@ class ShardWriter:
 
 
 @contextmanager
-def shard_writer(folder: Path) -> Iterator[ShardWriter]:
-    """Writes a store; what is there without its metadata is not one."""
-    assert isinstance(folder, CloudPath)
+def array_writer(folder: Path) -> Iterator[ShardWriter]:
+    """Writes a store, which is complete when its metadata is there."""
+    assert isinstance(folder, RemotePath)
     metadata = folder / array_files.METADATA_FILE
     if metadata.is_file():
         metadata.unlink()
@@ -84,12 +84,17 @@ def shard_writer(folder: Path) -> Iterator[ShardWriter]:
         yield ShardWriter(folder, pool)
 
 
+def build_folder(folder: Path) -> Path:
+    """The local folder whose lock a process has that builds a store."""
+    return local_folder(folder).with_suffix(".build")
+
+
 def local_folder(folder: Path) -> Path:
     """Where the local part of a store is. Stores of the same text and tokenizer have one name, so they share it."""
     return Path(cache_directory().absolute(), "shards", folder.name)
 
 
-def read(folder: CloudPath) -> array_files.Contents:
+def read_arrays(folder: RemotePath) -> array_files.Contents:
     """The arrays by name, and the metadata. All but the ids are fetched whole. DamagedStore if a part is missing or has
     changed, InputError if what must be local exceeds the bound of the cache."""
     objects = {file.name: file for file in folder.files()}
@@ -107,7 +112,7 @@ def read(folder: CloudPath) -> array_files.Contents:
 class _Parts:
     """The shards of an array. DamagedStore if one is missing, or not as long as it was."""
 
-    def __init__(self, name: str, objects: Mapping[str, CloudPath], metadata: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, objects: Mapping[str, RemotePath], metadata: Mapping[str, Any]) -> None:
         self.name, self.dtype = name, np.dtype(metadata["dtypes"][name])
         self.count, self.checksums = int(metadata["counts"][name]), metadata["checksums"][name]
         self.num_bytes = self.count * self.dtype.itemsize

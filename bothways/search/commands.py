@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.log import logger, print_json_line
+from bothways.base.paths import as_path
 from bothways.pretrained import locate
-from bothways.scale.object_storage import as_path
 from bothways.search.database import DATABASE, Database, is_store
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import search_reranked

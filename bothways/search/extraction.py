@@ -26,8 +26,8 @@ from bothways.base.device import num_cores, set_num_threads
 from bothways.base.errors import InputError, flag, require
 from bothways.base.io import SURROGATES, fsync, full_disk_named, to_json
 from bothways.base.log import ProgressBar, escape_controls, logger
+from bothways.base.paths import local_file
 from bothways.model.checkpoint import hub
-from bothways.scale.object_storage import local_file
 from bothways.search.database import from_stored, to_stored
 from bothways.search.folder import FoundFile, find_documents, unread_documents
 from bothways.search.indexing import file_digest

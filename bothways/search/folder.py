@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.base.errors import MissingFile
 from bothways.base.log import logger
-from bothways.scale.object_storage import CloudPath
+from bothways.base.paths import RemotePath
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
 from bothways.text.data.globs import Chooser
@@ -85,7 +85,7 @@ class _Folder:
 class _Walk:
     def __init__(self, roots: Sequence[Path], glob: Sequence[str], hidden: bool, skipped: Counter[str]) -> None:
         self.named = roots
-        self.roots = [os.path.realpath(root) for root in roots if not isinstance(root, CloudPath)]
+        self.roots = [os.path.realpath(root) for root in roots if not isinstance(root, RemotePath)]
         self.is_hidden_included, self.skipped = hidden, skipped
         self.seen: set[Identity] = set()  # files and folders
         self.chooser = Chooser.of(glob)
@@ -93,7 +93,7 @@ class _Walk:
 
     def files(self, index: int, root: Path) -> Iterator[FoundFile]:
         """The files below a root, without links; or the root, if it is a file."""
-        if isinstance(root, CloudPath):
+        if isinstance(root, RemotePath):
             yield from self._objects(index, root)
             return
         try:
@@ -105,7 +105,7 @@ class _Walk:
         elif self.is_new(_identity(status)):
             yield FoundFile(root, root, root.name, status.st_size, status.st_mtime_ns)
 
-    def _objects(self, index: int, root: CloudPath) -> Iterator[FoundFile]:
+    def _objects(self, index: int, root: RemotePath) -> Iterator[FoundFile]:
         """Those in object storage, where no .gitignore counts."""
         if root.is_file():
             yield FoundFile(root, root, root.name, root.stat().st_size, root.stat().st_mtime_ns)
@@ -161,8 +161,8 @@ class _Walk:
         self.skipped[reason] += 1
         return False
 
-    def _file(self, folder: _Folder, entry: "os.DirEntry[str] | CloudPath") -> Iterator[FoundFile]:
-        path = entry if isinstance(entry, CloudPath) else Path(entry.path)
+    def _file(self, folder: _Folder, entry: "os.DirEntry[str] | RemotePath") -> Iterator[FoundFile]:
+        path = entry if isinstance(entry, RemotePath) else Path(entry.path)
         if not entry.is_file():
             self.skipped["not a regular file"] += 1
         elif document_kind(path) is None:
@@ -175,7 +175,7 @@ class _Walk:
                 self.skipped["not a regular file"] += 1
                 return
             relative = folder.relative + entry.name
-            if self.is_new(str(path) if isinstance(path, CloudPath) else _identity(status)):
+            if self.is_new(str(path) if isinstance(path, RemotePath) else _identity(status)):
                 yield FoundFile(self.named[folder.root], path, relative, status.st_size, status.st_mtime_ns)
 
     def follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:

@@ -8,9 +8,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from bothways.base.errors import InputError
+from bothways.base.paths import RemotePath, as_path, local_place
 from bothways.pretrained import locate
-from bothways.scale.mirror import local_place
-from bothways.scale.object_storage import CloudPath, as_path
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Space = Literal["static", "encoder"]
@@ -56,7 +55,7 @@ def files_state(model: str) -> str:
     """A hash of the names, sizes and times of a model's files, which changes when it is trained anew in its place, or
     when the cache of the hub has another version of it."""
     top = locate(model) or as_path(model)
-    if isinstance(top, CloudPath):
+    if isinstance(top, RemotePath):
         objects = [(file.key, file.stat().st_size, file.stat().e_tag) for file in top.files()]
         return blake2b(repr(objects).encode(errors="surrogatepass"), digest_size=16).hexdigest()
     if not top.exists():

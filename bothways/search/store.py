@@ -23,9 +23,8 @@ import numpy as np
 from bothways.base.device import single_blas_thread
 from bothways.base.errors import InputError, flag, no_such_column, shorten
 from bothways.base.log import logger
+from bothways.base.paths import RemotePath, as_path
 from bothways.inference.ranking import fuse
-from bothways.scale.mirror import download
-from bothways.scale.object_storage import CloudPath, as_path
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
@@ -85,9 +84,9 @@ class Store:
     def __init__(self, directory: str | PathLike[str]) -> None:
         """InputError if the directory is not an index."""
         place = as_path(directory)
-        if isinstance(place, CloudPath):
+        if isinstance(place, RemotePath):
             check_is_store(place)
-            place = Path(os.fspath(download(place)))
+            place = Path(os.fspath(place.download()))
         self.directory = place
         self.database = Database(self.directory)
         self.analyzer = Analyzer(self.database.get("language", "en"))

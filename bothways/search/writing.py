@@ -12,8 +12,8 @@ import numpy as np
 
 from bothways.base.errors import InputError, flag, join_names
 from bothways.base.log import logger
+from bothways.base.paths import as_path
 from bothways.pretrained import locate
-from bothways.scale.object_storage import as_path
 from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.relevance import background

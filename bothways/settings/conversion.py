@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.base.errors import must_be
-from bothways.scale.object_storage import CloudPath, as_path
+from bothways.base.paths import RemotePath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableList, as_sources
 
 NAMES = {
@@ -92,7 +92,7 @@ def _converted_scalar(value: Any, declared: Any) -> Any:
         if value in get_args(declared) and isinstance(value, str | int) and not isinstance(value, bool):
             return value
     elif declared is str and isinstance(value, str | PathLike):
-        return str(value) if isinstance(value, CloudPath) else fspath(value)
+        return str(value) if isinstance(value, RemotePath) else fspath(value)
     elif declared is Path and isinstance(value, str | PathLike) and value:
         return as_path(value)
     elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):

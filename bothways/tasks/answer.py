@@ -64,10 +64,10 @@ from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.losses import Loss
     from bothways.model.model import Model
+    from bothways.tasks.predictor import LoadedModel
 
 QUESTION: Schema = {
     "type": "object",
@@ -131,7 +131,7 @@ class AnswerEvaluator(Evaluator[Question, str]):
     agreement: ClassVar[str] = "same answer"
     labelled: bool = True
 
-    def predict(self, model: Predictor, rows: Sequence[Question]) -> list[str]:
+    def predict(self, model: LoadedModel, rows: Sequence[Question]) -> list[str]:
         answers = model.answer([row.question for row in rows], [row.context for row in rows])
         return [best.text for best, *_ in answers]
 
@@ -472,7 +472,7 @@ def target_rows(windows: Sequence[Encoding], question: Question) -> list[tuple[i
 
 
 def answer_items(
-    model: Predictor,
+    model: LoadedModel,
     items: Sequence[Item],
     reading: Mapping[str, Any],
     *,
@@ -511,7 +511,9 @@ class AnswerTask(Task):
     def train(self, settings: Answer, pretrained: Checkpoint, fold: int | None) -> Answering:
         return Answering.build(settings, pretrained, fold)
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         if need_labels:
             return read_labelled_questions(files, columns)
         (file,) = files
@@ -519,7 +521,7 @@ class AnswerTask(Task):
 
     def predict_rows(
         self,
-        model: Predictor,
+        model: LoadedModel,
         rows: Sequence[ModelInput],
         *,
         top: int = 1,
@@ -534,12 +536,12 @@ class AnswerTask(Task):
             for row, best in zip(rows, by_question, strict=True)
         ]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         answer = {"answer": str, "start": int, "end": int, "score": float}
         return {"id": str, **answer, **({"answers": [answer]} if (top or 1) > 1 else {})}
 
     def facts(
-        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+        self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
             [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]

@@ -59,13 +59,12 @@ from bothways.text.data.text_files import file_type, read_lines
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
-    from bothways.inference.reading import ReadOptions
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.scope import Scope
     from bothways.model.linear.linear_head import RowLoss
     from bothways.model.losses import Loss
     from bothways.model.model import Model
+    from bothways.tasks.predictor import LoadedModel
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
@@ -140,7 +139,7 @@ class ClassEvaluator(TextEvaluator[str | None]):
     positive: str | None = None
     thresholds: Mapping[str, Any] = field(default_factory=dict)
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[str | None]:
+    def predict(self, model: LoadedModel, rows: Sequence[TextRow]) -> list[str | None]:
         return [prediction.label for prediction in model.classify(*split_pairs(rows), **self.thresholds)]
 
     def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
@@ -179,7 +178,7 @@ class LabelSetEvaluator(TextEvaluator[Collection[str]]):
     names: Sequence[str]
     thresholds: Mapping[str, Any] = field(default_factory=dict)
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[Collection[str]]:
+    def predict(self, model: LoadedModel, rows: Sequence[TextRow]) -> list[Collection[str]]:
         return [prediction.labels for prediction in model.classify(*split_pairs(rows), **self.thresholds)]
 
     def scores(self, gold: Any, predictions: Any) -> Mapping[str, Any]:
@@ -534,9 +533,9 @@ def class_targets(table: Table, names: Sequence[str], multi_label: bool) -> np.n
 
 
 def class_scores(
-    model: Predictor,
+    model: LoadedModel,
     items: Sequence[Item],
-    reading: ReadOptions,
+    reading: Mapping[str, Any],
     *,
     min_score: float | None = None,
     in_scope: float | None = None,
@@ -549,7 +548,7 @@ def class_scores(
     return [*np.concatenate([*parts])]
 
 
-def scored_labels(model: Predictor, scores_C: Floats | Prediction, options: Mapping[str, Any]) -> Any:
+def scored_labels(model: LoadedModel, scores_C: Floats | Prediction, options: Mapping[str, Any]) -> Any:
     """Labels with their scores, the best first; a regression model has one number. (Text Embeddings Inference.) With a
     threshold the prediction as `predict` writes it: that server's clients do not ask for one, nor know a null label."""
     if isinstance(scores_C, Prediction):
@@ -562,7 +561,7 @@ def scored_labels(model: Predictor, scores_C: Floats | Prediction, options: Mapp
     return [{"score": score, "label": label} for label, score in sorted(rows, key=lambda row: -row[1])]
 
 
-def label_probabilities(model: Predictor, scores_C: Floats) -> Floats:
+def label_probabilities(model: LoadedModel, scores_C: Floats) -> Floats:
     return (sigmoid if model.description.multi_label else softmax)(scores_C)
 
 
@@ -594,7 +593,7 @@ class ClassifyTask(TextModelTask):
         return Classification.build(settings, pretrained, read_tables(settings, fold))
 
     def evaluator(
-        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+        self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
     ) -> TextEvaluator[Any]:
         """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
         of two."""
@@ -607,30 +606,30 @@ class ClassifyTask(TextModelTask):
         default = model.labels[-1] if len(model.labels) == 2 else None
         return ClassEvaluator(positive or model.description.settings.get("positive") or default, thresholds or {})
 
-    def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
+    def labels(self, model: LoadedModel, table: Table) -> Sequence[Any]:
         if model.description.multi_label:
             return label_sets(table, model.labels)
         class_indices(table, model.labels)  # raises for unknown labels
         return table.labels or []
 
-    def readable(self, model: Predictor, table: Table) -> Table:
+    def readable(self, model: LoadedModel, table: Table) -> Table:
         return read_labels(table, several=model.description.multi_label, names=model.labels)
 
-    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The most probable label (None for a refused text), its score and the scores of all labels (or the `top`
         best); for multi-label models also the labels above the threshold, and with coverage the prediction set."""
         return [prediction.to_json() for prediction in model.classify(*split_pairs(rows), **options)]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         labels = {"labels": [str]} if model.description.multi_label or has_sets else {}
         scores = (str, float) if top else dict.fromkeys(model.labels, float)
         return {"label": str, **labels, "score": float, "scores": scores}
 
-    def scores_per_row(self, model: Predictor, top: int | None) -> int:
+    def scores_per_row(self, model: LoadedModel, top: int | None) -> int:
         return len(model.labels) if top is None else 1
 
     def facts(
-        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+        self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         found = model.classify(texts, min_score=min_score)
         return [[fact("label", one.label, "", 0, 0, one.score)] if one.label is not None else [] for one in found]

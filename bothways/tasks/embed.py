@@ -44,11 +44,11 @@ from bothways.text.data.stream import first_columns, resolve_columns
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.losses import Loss
     from bothways.model.model import Model
     from bothways.model.transforms import Transform
+    from bothways.tasks.predictor import LoadedModel
 
 TOP = 10  # results of a ranking that are scored
 EMBED_CHUNK = 8192  # texts that are embedded together
@@ -480,7 +480,7 @@ def rank_by_scores(
 class VectorEvaluator(Evaluator[str, np.ndarray]):
     """Sentence embeddings: cosine similarity with the vectors of the reference."""
 
-    def predict(self, model: Predictor, rows: Sequence[str]) -> list[np.ndarray]:
+    def predict(self, model: LoadedModel, rows: Sequence[str]) -> list[np.ndarray]:
         return list(model.embed(rows))
 
     def agree(self, predictions: Sequence[np.ndarray], reference: Sequence[np.ndarray] | None) -> Scores:
@@ -548,7 +548,7 @@ def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[s
     return pairs
 
 
-def embed_chunks(model: Predictor, texts: Sequence[str], dimensions: int | None = None) -> Floats:
+def embed_chunks(model: LoadedModel, texts: Sequence[str], dimensions: int | None = None) -> Floats:
     """A vector per text, [N, H], computed in chunks, so that only the vectors of all texts are in memory. dimensions:
     keep only the first ones, and scale to length 1 again."""
     vectors_NH: Floats = np.empty((0, 0), np.float32)
@@ -576,13 +576,15 @@ class EmbedTask(Task):
     def train(self, settings: TrainEmbed, pretrained: Checkpoint, fold: int | None) -> Embedding:
         return Embedding.build(settings, pretrained, read_pairs(settings, fold))
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         """Texts without labels, for which the vectors of two models are compared."""
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
         return LabelledRows(VectorEvaluator(), texts, False)
 
-    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
+    def evaluate(self, model: LoadedModel, files: Sequence[TableSource], columns: Any) -> Scores:
         """The correlation of scores and cosines for scored pairs; for other pairs how well each text retrieves its
         partner among all."""
         if len(files) != 1:

@@ -3,27 +3,22 @@ pre-training teaches."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from bothways.base.errors import InputError, flag, shorten
-from bothways.model.families import FAMILIES
+from bothways.base.errors import InputError, shorten
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import MASK, task
-from bothways.tasks.scores import Scores, count_skipped
+from bothways.tasks.scores import Scores
 from bothways.text.data.examples import read_table
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.inference.backends.tokens import Words
-    from bothways.inference.predictor import Predictor
-    from bothways.text.corpus.sentence_pairs import PairTask
+    from bothways.tasks.predictor import LoadedModel
 
+Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training
 
 
@@ -124,7 +119,7 @@ class MaskEvaluator(task.Evaluator[str, list[str]]):
 
     agreement = "same guesses"
 
-    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[str]]:
+    def predict(self, model: LoadedModel, rows: Sequence[str]) -> list[list[str]]:
         return [[best.token for best, *_ in model.fill(text, top=1)] for text in rows]
 
     def agree(self, predictions: Sequence[list[str]], reference: Sequence[list[str]] | None) -> Scores:
@@ -147,7 +142,9 @@ def mask_words(text: str, tokenizer: Tokenizer) -> str:
     return text if spans else MASK
 
 
-def fill_items(model: Predictor, items: Sequence[task.Item], reading: Mapping[str, Any], *, top: int) -> Sequence[Any]:
+def fill_items(
+    model: LoadedModel, items: Sequence[task.Item], reading: Mapping[str, Any], *, top: int
+) -> Sequence[Any]:
     """The guesses for each mask of each text as JSON."""
     by_text = model.fill(task.firsts(items), top=top, **reading)
     return [[[guess.to_json() for guess in guesses] for guesses in masks] for masks in by_text]
@@ -175,7 +172,7 @@ class FillTask(task.Task):
     )
 
     def read(
-        self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
     ) -> task.LabelledRows:
         """Texts with masked words, for which the guesses of two models are compared."""
         texts = [
@@ -184,37 +181,6 @@ class FillTask(task.Task):
             for text in read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding).texts
         ]
         return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
-
-    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
-        """Perplexity of masked words of a pre-trained model, on new text."""
-        from bothways.text.corpus.documents import Corpus
-        from bothways.text.corpus.token_store import build_in_memory
-        from bothways.training.pretraining.heldout import HeldOut
-
-        if columns.window is not None:
-            raise InputError(
-                f"window ({columns.window}) is for texts with labels; masked words are read {flag('max_length')} at a "
-                "time"
-            )
-        model.warn_of_lost_decoder()
-        column = columns.text_column or "text"
-        corpus = Corpus(tuple(files), columns.documents, column, columns.on_error, columns.encoding)
-        skipped: Counter[str] = Counter()
-        store = build_in_memory(corpus.documents(skipped), model.tokenizer, language=columns.language)
-        default = FAMILIES[model.description.model_type].pairs
-        pairs: PairTask = model.description.settings.get("pairs", default)
-        config, way = model.module.config, model.module.config.direction
-        held_out = HeldOut(
-            store,
-            np.arange(store.num_documents),
-            model.tokenizer,
-            min(columns.max_length, config.max_position_embeddings),
-            pairs=pairs if "next_sentence" in model.backend.heads else "none",
-            most=4096,
-            objective="masked" if way == "both" else "halves" if way == "halves" else "forward",
-        )
-        scores = held_out.measure(model.module)
-        return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
 
 
 FILL = FillTask()
@@ -225,7 +191,7 @@ FILL = FillTask()
 PAIR: task.Schema = {"type": "array", "items": task.TEXT, "minItems": 2, "maxItems": 2}
 
 
-def next_items(model: Predictor, items: Sequence[task.Item], reading: Mapping[str, Any]) -> Sequence[Any]:
+def next_items(model: LoadedModel, items: Sequence[task.Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The probability of each pair as JSON."""
     first, second = task.split_pairs(items)
     scores = model.is_next(first, second or [], **reading)
@@ -249,7 +215,7 @@ class NextTask(task.Task):
     )
 
     def read(
-        self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
     ) -> task.LabelledRows:
         raise InputError("a model with a next sentence head alone cannot be evaluated here; fine-tune it first")
 

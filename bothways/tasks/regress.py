@@ -30,12 +30,12 @@ from bothways.text.data.stream import ModelInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.linear.linear_head import RowLoss
     from bothways.model.losses import Loss
     from bothways.model.model import Model
     from bothways.model.transforms import ScaleOutputs, Transform
+    from bothways.tasks.predictor import LoadedModel
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
@@ -74,7 +74,7 @@ class NumberEvaluator(TextEvaluator[float]):
     primary = "spearman"
     secondary = "pearson"
 
-    def predict(self, model: Predictor, rows: Sequence[TextRow]) -> list[float]:
+    def predict(self, model: LoadedModel, rows: Sequence[TextRow]) -> list[float]:
         scores: list[float] = model.regress(*split_pairs(rows)).tolist()
         return scores
 
@@ -292,17 +292,17 @@ class RegressTask(TextModelTask):
         return Regression.build(settings, pretrained, read_tables(settings, fold))
 
     def evaluator(
-        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+        self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
     ) -> TextEvaluator[Any]:
         return NumberEvaluator()
 
-    def labels(self, model: Predictor, table: Table) -> Sequence[float]:
+    def labels(self, model: LoadedModel, table: Table) -> Sequence[float]:
         return numeric_labels(table)
 
-    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         return {"score": float}
 
 

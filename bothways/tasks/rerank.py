@@ -42,10 +42,10 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.losses import Loss
     from bothways.model.model import Model
+    from bothways.tasks.predictor import LoadedModel
 
 TOP = 10  # places of a ranking that are scored
 NDCG, MRR = f"ndcg@{TOP}", f"mrr@{TOP}"
@@ -463,7 +463,7 @@ class RankEvaluator(TextEvaluator[float]):
     primary = NDCG
     secondary = MRR
 
-    def predict(self, model: Predictor, rows: Sequence[RankedRow]) -> list[float]:  # type: ignore[override]
+    def predict(self, model: LoadedModel, rows: Sequence[RankedRow]) -> list[float]:  # type: ignore[override]
         scores = model.rerank([row.text for row in rows], [row.pair for row in rows]).tolist()
         reranking = Reranking.of(model.description.metadata)
         return [reranking.combined(score, row.rank) for score, row in zip(scores, rows, strict=True)]
@@ -487,7 +487,9 @@ class RerankTask(RegressTask):
     def train(self, settings: Rerank, pretrained: Checkpoint, fold: int | None) -> RerankTraining:  # type: ignore[override]
         return RerankTraining.build(settings, pretrained, read_ranking_tables(settings, fold))
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         """Queries with their passages, with the ranks of the search if the table has them."""
         rows = list[RankedRow]()
         for file in files:
@@ -497,7 +499,7 @@ class RerankTask(RegressTask):
             rows += map(RankedRow, table.queries, table.passages, table.labels, table.units, table.ranks)
         return LabelledRows(RankEvaluator(), rows, True)
 
-    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         texts, pairs = [row[0] for row in rows], [row[1] or "" for row in rows]
         return [{"score": score} for score in model.rerank(texts, pairs, **options).tolist()]
 

@@ -83,11 +83,11 @@ from bothways.text.tokenizer.tokenizer import Encoding
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.linear import linear_head
     from bothways.model.losses import Loss
     from bothways.model.model import Model
+    from bothways.tasks.predictor import LoadedModel
 
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 COLUMNS_OF_BOTH = 3  # words, gold tags and predicted tags, if one CoNLL file has both
@@ -142,7 +142,7 @@ class TagEvaluator(Evaluator[list[Sentence], list[list[str]]]):
     scheme: Scheme
     plain: bool
 
-    def predict(self, model: Predictor, rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
+    def predict(self, model: LoadedModel, rows: Sequence[list[Sentence]]) -> list[list[list[str]]]:
         """The tags of each sentence of each row."""
         predictions = []
         for row, tags in zip(rows, model.tag_words([all_words(row) for row in rows]), strict=True):
@@ -539,7 +539,7 @@ class EntityEvaluator(Evaluator[str, list[tuple[str, int, int]]]):
 
     agreement = "same entities"
 
-    def predict(self, model: Predictor, rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
+    def predict(self, model: LoadedModel, rows: Sequence[str]) -> list[list[tuple[str, int, int]]]:
         entities = model.tag(rows)
         return [[(entity.label, entity.start, entity.end) for entity in text] for text in entities]
 
@@ -559,7 +559,7 @@ def tag_scores(
 
 
 def tag_items(
-    model: Predictor, items: Sequence[Item], reading: Mapping[str, Any], *, min_score: float | None = None
+    model: LoadedModel, items: Sequence[Item], reading: Mapping[str, Any], *, min_score: float | None = None
 ) -> Sequence[Any]:
     """The entities of each text as JSON. min_score: leave out those of a lower score."""
     found = model.tag(firsts(items), min_score=min_score, **reading)
@@ -591,7 +591,9 @@ class TagTask(Task):
         sentences = read_splits(settings, errors, fold)
         return Tagging.build(settings, pretrained, sentences, errors.notes(len(sentences["train"])))
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         """Sentences are read with their neighbours if the model was fine-tuned that way."""
         if need_labels:
             return read_tagged_rows(model, files, columns, columns.scheme)
@@ -603,17 +605,17 @@ class TagTask(Task):
         return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
 
     def predict_rows(
-        self, model: Predictor, rows: Sequence[ModelInput], *, min_score: float | None = None, **options: Any
+        self, model: LoadedModel, rows: Sequence[ModelInput], *, min_score: float | None = None, **options: Any
     ) -> list[dict[str, Any]]:
         """The entities of each text; with `min_score` those whose score is not lower."""
         found = tag_items(model, [(row.text, None) for row in rows], options, min_score=min_score)
         return [{"entities": entities} for entities in found]
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         return {"entities": [{"label": str, "text": str, "start": int, "end": int, "score": float}]}
 
     def facts(
-        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+        self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
             [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
@@ -690,7 +692,7 @@ def check_spans(sentence: Sentence, scheme: Scheme) -> None:
 
 
 def read_tagged_rows(
-    model: Predictor,
+    model: LoadedModel,
     files: Iterable[TableSource],
     columns: object,
     requested: Scheme | Literal["auto"] = "auto",

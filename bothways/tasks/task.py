@@ -17,9 +17,9 @@ from bothways.settings.predict import Evaluate
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
-    from bothways.inference.predictor import Predictor
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.settings.tables_in_memory import TableSource
+    from bothways.tasks.predictor import LoadedModel
     from bothways.tasks.training_task import TrainingTask
     from bothways.text.data.stream import ModelInput
 
@@ -55,7 +55,7 @@ class Evaluator(ABC, Generic[Row, Prediction]):
     agreement: ClassVar[str] = "same label"
 
     @abstractmethod
-    def predict(self, model: Predictor, rows: Sequence[Row]) -> list[Prediction]:
+    def predict(self, model: LoadedModel, rows: Sequence[Row]) -> list[Prediction]:
         """One prediction per row."""
 
     def score(
@@ -158,7 +158,7 @@ class Route:
     options: Mapping[str, tuple[int | None, int, int]] = field(default_factory=dict)
     shares: Sequence[str] = ()
     flags: Sequence[str] = ()
-    shape: Callable[[Predictor, Any, Mapping[str, Any]], Any] = lambda model, result, options: result
+    shape: Callable[[LoadedModel, Any, Mapping[str, Any]], Any] = lambda model, result, options: result
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -188,30 +188,32 @@ class Task(ABC):
         raise InputError(f"a model learns to {self.name} in pre-training; there is no fine-tuning for it")
 
     @abstractmethod
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         """The rows of files for a model of this task. columns: settings with the names of columns.
 
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
 
-    def evaluate(self, model: Predictor, files: Sequence[TableSource], columns: Any) -> Scores:
+    def evaluate(self, model: LoadedModel, files: Sequence[TableSource], columns: Any) -> Scores:
         """Scores on files, by default with labels. columns: settings of `evaluate`, with the names of columns and the
         options that only this task reads."""
         table = self.read(model, files, columns, need_labels=True)
         scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
         return replace(scores, counts={**scores.counts, **table.counts})
 
-    def predict_rows(self, model: Predictor, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+    def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
-    def columns(self, model: Predictor, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
         """The type of each column of `predict_rows`: str, int or float; [type] for a list; types by name for an object
         with these fields; (str, type) for an object with any fields."""
         return {}
 
-    def scores_per_row(self, model: Predictor, top: int | None) -> int:
+    def scores_per_row(self, model: LoadedModel, top: int | None) -> int:
         """The number of scores in a row of `predict_rows`."""
         return 1
 
@@ -221,7 +223,7 @@ class Task(ABC):
         raise InputError(f"there are no files of predictions to {self.name}")
 
     def facts(
-        self, model: Predictor, texts: Sequence[str], question: str, min_score: float | None = None
+        self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         """The rows of `extract` for each text, without its place in a file. min_score: leave out those of a lower
         score."""

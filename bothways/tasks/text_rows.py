@@ -16,7 +16,7 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.stream import resolve_columns
 
 if TYPE_CHECKING:
-    from bothways.inference.predictor import Predictor
+    from bothways.tasks.predictor import LoadedModel
 
 
 class TextRow(NamedTuple):
@@ -56,20 +56,22 @@ class TextModelTask(Task):
     """A task whose rows are texts or pairs with a label each."""
 
     def evaluator(
-        self, model: Predictor, positive: str | None, thresholds: Mapping[str, Any] | None = None
+        self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
     ) -> TextEvaluator[Any]:
         """positive, thresholds: the label and the thresholds that were asked for; see ClassEvaluator."""
         raise NotImplementedError
 
-    def labels(self, model: Predictor, table: Table) -> Sequence[Any]:
+    def labels(self, model: LoadedModel, table: Table) -> Sequence[Any]:
         """The labels of a table. InputError for labels that are unknown to the model or not numbers."""
         raise NotImplementedError
 
-    def readable(self, model: Predictor, table: Table) -> Table:
+    def readable(self, model: LoadedModel, table: Table) -> Table:
         """The table with the labels in the spelling of the model, without the rows that have no gold label."""
         return table
 
-    def read(self, model: Predictor, files: Sequence[TableSource], columns: Any, *, need_labels: bool) -> LabelledRows:
+    def read(
+        self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
+    ) -> LabelledRows:
         group = getattr(columns, "group_column", None)
         need_labels = need_labels or columns.label_column is not None
         tables = [read_trained_table(model, file, columns, need_labels=need_labels, group=group) for file in files]
@@ -82,7 +84,7 @@ class TextModelTask(Task):
         evaluator = self.evaluator(model, getattr(columns, "positive", None), thresholds)
         return LabelledRows(evaluator, rows, all(table.labels is not None for table in tables))
 
-    def rows(self, model: Predictor, table: Table) -> list[TextRow]:
+    def rows(self, model: LoadedModel, table: Table) -> list[TextRow]:
         """The rows of a table. InputError for labels that are unknown to the model or not numbers."""
         labels = [None] * len(table) if table.labels is None else self.labels(model, table)
         pairs: Sequence[str | None] = table.pairs if table.pairs is not None else [None] * len(table)
@@ -96,7 +98,7 @@ def log_notes(source: TableSource, table: Table) -> None:
 
 
 def read_trained_table(
-    model: Predictor, file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
+    model: LoadedModel, file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
 ) -> Table:
     """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
 

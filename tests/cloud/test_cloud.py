@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError, MissingFile
+from bothways.base.paths import as_path
 from bothways.scale import object_storage as cloud
 from bothways.scale.mirror import download
-from bothways.scale.object_storage import as_path
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files
 from bothways.text.data.stream import read_texts

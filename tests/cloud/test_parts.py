@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bothways.base.errors import InputError
+from bothways.base.paths import as_path
 from bothways.inference.jobs import jobs
 from bothways.scale import parts
-from bothways.scale.object_storage import as_path
 from bothways.settings import Embed
 from tests.cloud.conftest import at_random
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bothways.base.paths import as_path
 from bothways.cli.main import main
-from bothways.scale.object_storage import as_path
 
 ONE_OUTPUT = [
     "embed bothways-en-static {} -o vectors.npy",

@@ -12,10 +12,10 @@ import pytest
 
 import bothways
 from bothways.base.errors import InputError
+from bothways.base.paths import as_path
 from bothways.cli.verbs import VERBS
 from bothways.scale import object_storage as cloud
 from bothways.scale import shards
-from bothways.scale.object_storage import as_path
 from bothways.scale.shards import ShardedArray
 from bothways.settings import Classify, Embed, Predict, Pretrain
 from bothways.text.corpus import array_files

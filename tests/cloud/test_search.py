@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bothways.base.errors import MissingFile
+from bothways.base.paths import as_path
 from bothways.cli.main import main
-from bothways.scale.object_storage import as_path
 from bothways.search.commands import run_index, run_search
 from bothways.search.folder import find_documents
 from bothways.search.store import Store

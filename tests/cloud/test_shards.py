@@ -10,9 +10,9 @@ from bothways import Tokenizer
 from bothways.base.errors import InputError
 from bothways.base.io import cache_directory
 from bothways.base.log import messages_to
+from bothways.base.paths import as_path
 from bothways.scale import object_storage as cloud
 from bothways.scale import shards
-from bothways.scale.object_storage import as_path
 from bothways.scale.shards import ShardedArray
 from bothways.text.corpus import array_files, cache
 from bothways.text.corpus.token_store import open_or_build

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import bothways
+from bothways.base.paths import as_path
 from bothways.cli.main import main
 from bothways.cli.verbs import VERBS
-from bothways.scale.object_storage import as_path
 from bothways.search.spaces import files_state
 from bothways.serving.server import prepare
 from bothways.settings import Classify, Pretrain, Serve

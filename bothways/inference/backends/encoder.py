@@ -20,7 +20,7 @@ from torch import Tensor
 from bothways.base.device import choose_device, choose_dtype, num_cores, single_thread
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import muted
-from bothways.inference.backends.tokens import TokenBackend, Words
+from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.reading import ReadOptions, Rows, run_options, shown
 from bothways.inference.runner import BatchRunner, TokenModel
 from bothways.model.checkpoint import checkpoint
@@ -30,6 +30,7 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
+from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds, Pooling, pool_rows
 from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch

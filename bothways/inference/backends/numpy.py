@@ -23,7 +23,7 @@ from bothways.base.device import num_threads, single_blas_thread
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import unpacked_directory
 from bothways.inference.backends.forward import Array, Bert, Ids
-from bothways.inference.backends.tokens import TokenBackend, Words
+from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import TABLE
@@ -33,6 +33,7 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.checkpoint.weights import TensorFiles, is_finite, not_finite_error, open_safetensors
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.tasks.arrays import top_k
+from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds
 from bothways.text.batch import token_arrays
 from bothways.text.batching import sort_by_length, token_batches

@@ -18,12 +18,11 @@ from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
 from bothways.model.config import EncoderConfig, encodes_separately
 from bothways.tasks import task_from_heads
+from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds, Pooling, pool_windows, pooling_name
 from bothways.tasks.windows import is_truncated, own_rows
 from bothways.text.batching import without_garbage_collection
 from bothways.text.tokenizer.tokenizer import Encoding
-
-Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 
 
 class TokenBackend(Backend):

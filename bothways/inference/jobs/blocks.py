@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal
 
 from bothways.base.errors import EmptyInput, InputError, StorageError, flag, not_permitted, require
-from bothways.scale.object_storage import as_path
+from bothways.base.paths import as_path
 from bothways.text.data.glue import detect_format
 from bothways.text.data.stream import LiveInput, ModelInput
 from bothways.text.data.tables import rows_per_line

@@ -15,6 +15,7 @@ import bothways
 from bothways.base.device import num_cores, num_threads, set_num_threads
 from bothways.base.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
 from bothways.base.log import logger
+from bothways.base.paths import as_path
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, RowsOfFile, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -24,7 +25,6 @@ from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
-from bothways.scale.object_storage import as_path
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration

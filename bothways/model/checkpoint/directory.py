@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from bothways.base.errors import InputError, MissingFile, flag
 from bothways.base.io import Files, find_backup, stat_files
 from bothways.base.log import logger
+from bothways.base.paths import RemotePath
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import (
     ADAPTER_CONFIG,
@@ -19,7 +20,6 @@ from bothways.model.checkpoint.description import (
     read_metadata,
 )
 from bothways.model.checkpoint.sentence_transformers import DENSE, MODULES, POOLING, TRANSFORMER
-from bothways.scale.object_storage import CloudPath
 
 Result = TypeVar("Result")
 TRIES = 10  # attempts to read a directory that is being replaced
@@ -29,7 +29,7 @@ STATIC = "model2vec"  # model_type of static vectors
 
 def locate(place: str | PathLike[str]) -> Path:
     """The directory for a path or a name on the hub (hub.py)."""
-    return Path(place) if not isinstance(place, CloudPath) and (Path(place) / CONFIG).is_file() else hub.locate(place)
+    return Path(place) if not isinstance(place, RemotePath) and (Path(place) / CONFIG).is_file() else hub.locate(place)
 
 
 class Directory(Files):

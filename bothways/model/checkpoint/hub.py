@@ -17,11 +17,10 @@ from bothways import pretrained
 from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.base.io import Files, find_backup, get_object
 from bothways.base.log import logger
+from bothways.base.paths import RemotePath, as_path
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.sentence_transformers import LIMITS, MODEL_SETTINGS, MODULES, pooling_file
 from bothways.model.checkpoint.weights import OLD_WEIGHTS, WEIGHTS
-from bothways.scale.mirror import download
-from bothways.scale.object_storage import CloudPath, as_path
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 
 # Exact names, since a repository may hold the same weights again in other formats (onnx/, openvino/, *.bin).
@@ -89,8 +88,8 @@ def locate(path: str | PathLike[str]) -> Path:
     run; else that of the packaged model of this name, or of the one in the cache, into which it is downloaded if it is
     not there. MissingFile if that fails."""
     local = as_path(path)
-    if isinstance(local, CloudPath):
-        return download(local if _holds_model(local) else local / "model")
+    if isinstance(local, RemotePath):
+        return (local if _holds_model(local) else local / "model").download()
     model = HubModel.parse(local.as_posix())
     if model is None or local.exists() or find_backup(local):
         inside = local / "model"

@@ -1,26 +1,53 @@
 """Named arrays in a directory: written atomically, memory-mapped, verified by checksums."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from bothways.base.errors import InputError
 from bothways.base.io import atomic_directory, remove_leftovers
 from bothways.base.log import logger
+from bothways.base.paths import RemotePath
 
 METADATA_FILE = "store.json"
 CHECKSUM_BYTES = 1 << 26  # bytes per checksum
 Contents: TypeAlias = tuple[dict[str, Any], dict[str, Any]]  # arrays by name, and metadata
 
 
+class StoredArray(Protocol):
+    """An array that is read in parts: in memory, on the local disk, or in object storage."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, where: Any) -> np.ndarray:
+        """where: a slice, or an array of integers from 0 on."""
+        ...
+
+
 class DamagedStore(Exception):
     """The files of a store are missing or have changed since they were written."""
+
+
+def storage_of(folder: Path) -> Any:
+    """The module that stores arrays in a folder, with `build_folder`, `array_writer` and `read_arrays`: this one, or
+    that of a URL's scheme."""
+    return import_module(folder.array_storage) if isinstance(folder, RemotePath) else sys.modules[__name__]
+
+
+def build_folder(folder: Path) -> Path:
+    """The local folder whose lock a process has that builds a store."""
+    return folder
 
 
 @contextmanager

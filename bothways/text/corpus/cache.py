@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from bothways.base.errors import InputError
 from bothways.base.io import cache_directory as cache_directory
 from bothways.base.io import unpacked_directory
-from bothways.scale.mirror import INDEX
+from bothways.base.paths import VERSIONS
 from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
@@ -91,7 +91,7 @@ def _describe(path: Path) -> CachedStore:
     size = sum(_disk_use(file) for file in path.rglob("*") if file.is_file())
     modified = datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes")
     try:
-        if (index := path / INDEX).exists():
+        if (index := path / VERSIONS).exists():
             return CachedStore(path, size, modified, [str(json.loads(index.read_bytes())["source"])])
         metadata = json.loads((path / METADATA_FILE).read_bytes())
         counts, corpus = metadata["counts"], [str(name) for name in metadata["notes"].get("corpus", [])]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, flag
-from bothways.scale.object_storage import CloudPath, as_path
+from bothways.base.paths import RemotePath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data import text_files
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
@@ -199,7 +199,7 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):
         return HUB_PREFIX, source.name, source.config, source.split, source.revision
-    if isinstance(source, CloudPath):  # which is not read to learn whether it has changed
+    if isinstance(source, RemotePath):  # which is not read to learn whether it has changed
         return text_files.file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

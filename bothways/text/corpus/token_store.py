@@ -18,8 +18,6 @@ import numpy as np
 import bothways
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.scale import shards
-from bothways.scale.object_storage import CloudPath
 from bothways.text.corpus import array_files
 from bothways.text.corpus.encode import EncodedBlock, encode, id_dtype, sentences
 from bothways.text.tokenizer.tokenizer import Tokenizer
@@ -41,7 +39,7 @@ class TokenStore:
     already computed.
     """
 
-    ids: np.ndarray | shards.ShardedArray
+    ids: array_files.StoredArray
     sentences: np.ndarray
     documents: np.ndarray
     known: str = ""
@@ -49,7 +47,7 @@ class TokenStore:
     @property
     def is_local(self) -> bool:
         """Whether the ids are in memory or on the local disk, rather than in object storage."""
-        return isinstance(self.ids, np.ndarray) or self.ids.is_local
+        return bool(getattr(self.ids, "is_local", True))
 
     @property
     def num_documents(self) -> int:
@@ -115,9 +113,7 @@ def open_or_build(
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / array_files.digest(origin)
     if (opened := _open_store(folder)) is None:
-        with array_files.lock(
-            shards.local_folder(folder).with_suffix(".build") if isinstance(folder, CloudPath) else folder
-        ):
+        with array_files.lock(array_files.storage_of(folder).build_folder(folder)):
             if (opened := _open_store(folder, quiet=True)) is None:  # no other process built it in the meantime
                 reader = DocumentReader(documents(), drop_duplicates)
                 with closing(encode(reader, tokenizer, language=language, processes=processes)) as blocks:
@@ -142,9 +138,7 @@ def _open_store(folder: Path, *, quiet: bool = False) -> tuple[TokenStore, dict[
     if not folder.exists():
         return None
     try:
-        stored_arrays, metadata = (
-            shards.read(folder) if isinstance(folder, CloudPath) else array_files.read_arrays(folder)
-        )
+        stored_arrays, metadata = array_files.storage_of(folder).read_arrays(folder)
     except array_files.DamagedStore as error:
         if not quiet:
             logger.warning(f"{folder}: damaged token store ({error}); building it again")
@@ -193,8 +187,7 @@ def _write_store(
     origin: Mapping[str, Any],
     notes: Callable[[], Mapping[str, Any]],
 ) -> TokenStore:
-    writer = shards.shard_writer if isinstance(folder, CloudPath) else array_files.array_writer
-    with writer(folder) as written:
+    with array_files.storage_of(folder).array_writer(folder) as written:
         num_tokens = num_sentences = 0
         for name in ("sentences", "documents"):
             written.append(name, np.zeros(1, BOUNDS))

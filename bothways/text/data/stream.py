@@ -15,7 +15,7 @@ from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bothways.base.errors import EmptyInput, InputError, RowLocation, flag
-from bothways.scale.object_storage import as_path
+from bothways.base.paths import as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
 from bothways.text.data.columns import Columns, find_text_columns, read_text

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
 from bothways.base.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column, require
-from bothways.scale.object_storage import CloudPath
+from bothways.base.paths import RemotePath
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 from bothways.text.data import json_tables, text_files
 
@@ -412,7 +412,7 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
     """The file, or a decompressed temporary copy: Parquet is read from its end."""
     with text_files.open_file(path) as file:
         if not text_files.is_compressed(path):
-            yield cast(BinaryIO, file) if isinstance(path, CloudPath) else path
+            yield cast(BinaryIO, file) if isinstance(path, RemotePath) else path
             return
         with TemporaryFile() as temporary:
             try:

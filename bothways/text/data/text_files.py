@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
 from bothways.base.errors import InputError, MissingFile, flag, format_count, not_permitted, require
-from bothways.scale.object_storage import CloudPath
+from bothways.base.paths import RemotePath
 from bothways.text.data import text_encodings
 from bothways.text.data.globs import GlobPattern
 
@@ -81,7 +81,7 @@ def note_on_unread(count_by_ending: Counter[str]) -> str:
 
 def _candidates(path: Path) -> list[Path] | None:
     """All files of a folder or matching a glob; None if `path` is a single file."""
-    if isinstance(path, CloudPath):
+    if isinstance(path, RemotePath):
         return _cloud_files(path)
     if path.is_dir():
         return list(_walk(path))
@@ -92,18 +92,18 @@ def _candidates(path: Path) -> list[Path] | None:
 
 def is_pattern(path: Path) -> bool:
     """Whether a path has characters of a glob; a file may have them, too."""
-    name = path.key if isinstance(path, CloudPath) else str(path)
+    name = path.key if isinstance(path, RemotePath) else str(path)
     return any(character in name for character in "*?[")
 
 
-def matching(path: CloudPath, fixed: int) -> list[CloudPath]:
+def matching(path: RemotePath, fixed: int) -> list[RemotePath]:
     """The objects that match a glob, in which * ends at a slash and ** does not. fixed: parts before its first star."""
     pattern = GlobPattern.of_names(path.parts[2:])
     folder = type(path)(*path.parts[:fixed])
     return [file for file in folder.files() if pattern.matches(file.parts[2:], False)]
 
 
-def _cloud_files(path: CloudPath) -> list[Path] | None:
+def _cloud_files(path: RemotePath) -> list[Path] | None:
     if path.is_file():
         return None
     is_glob = is_pattern(path)
@@ -173,11 +173,11 @@ def _missing(path: Path) -> InputError:
 
 
 def _decompressed(path: Path) -> Any:
-    content: Any = path.open("rb") if isinstance(path, CloudPath) else path
+    content: Any = path.open("rb") if isinstance(path, RemotePath) else path
     if path.suffix.lower() == ".gz":
         return gzip.open(content)
     if path.suffix.lower() == ".xz":
-        return XzFile(content if isinstance(path, CloudPath) else path.open("rb"))
+        return XzFile(content if isinstance(path, RemotePath) else path.open("rb"))
     require(path, "pyarrow")
     import pyarrow
 

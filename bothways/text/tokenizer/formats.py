@@ -9,8 +9,7 @@ from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.base.io import Files, get_object, read_json, read_text
-from bothways.scale.mirror import download_files
-from bothways.scale.object_storage import CloudPath, as_path
+from bothways.base.paths import RemotePath, as_path
 from bothways.text.tokenizer import bert_files
 from bothways.text.tokenizer.bert_files import TokenizerData, read_configs
 from bothways.text.tokenizer.library import (
@@ -78,12 +77,12 @@ def load(path: str | PathLike[str] | Files) -> TokenizerData:
 
 def _local(path: Path) -> Path:
     """The path; of one in object storage, that of a copy, with the files beside it that say how it is read."""
-    if not isinstance(path, CloudPath):
+    if not isinstance(path, RemotePath):
         return path
     if path.is_file():
-        copy: Path = download_files(path.parent, [path.name, *FILE_NAMES, *BESIDE]) / path.name
+        copy: Path = path.parent.download_files([path.name, *FILE_NAMES, *BESIDE]) / path.name
         return copy
-    return download_files(path, [*FILE_NAMES, *BESIDE])
+    return path.download_files([*FILE_NAMES, *BESIDE])
 
 
 def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

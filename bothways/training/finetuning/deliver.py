@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.log import working
+from bothways.base.paths import local_place
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
@@ -21,7 +22,6 @@ from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DEL
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.model.transforms import DivideScores, finalize_all
-from bothways.scale.mirror import local_place
 from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION

@@ -14,12 +14,12 @@ from bothways.base.device import num_cores
 from bothways.base.errors import InputError, flag, format_count
 from bothways.base.io import atomic_directory, remove_leftovers
 from bothways.base.log import logger
+from bothways.base.paths import as_path
 from bothways.base.rng import Purpose, generator
-from bothways.scale.object_storage import as_path
-from bothways.scale.shards import ShardedArray
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.batching import token_batches
 from bothways.text.corpus import cache
+from bothways.text.corpus.array_files import StoredArray
 from bothways.text.corpus.copies import copied_documents
 from bothways.text.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, skipped_summary
 from bothways.text.corpus.sampler import StepSampler, sample_documents
@@ -85,7 +85,7 @@ class PretrainingData:
         return float(self.frequencies[self.tokenizer.unknown_id] / max(1, self.frequencies.sum()))
 
 
-def _count_ids(ids: np.ndarray | ShardedArray, vocab_size: int) -> np.ndarray:
+def _count_ids(ids: StoredArray, vocab_size: int) -> np.ndarray:
     counts_V = np.zeros(vocab_size, np.int64)
     for start in range(0, len(ids), 1 << 24):  # in parts, since a store may not fit in memory
         counts_V += np.bincount(ids[start : start + (1 << 24)], minlength=vocab_size)
