@@ -32,12 +32,13 @@ import pyarrow.parquet as pq
 
 import bothways
 from benchmarks.inference_texts import minilm
-from bothways.inference.ranking import fuse
 from bothways.search.database import Database
 from bothways.search.store import Store, append_vectors
 from bothways.tasks.embed import ranking_scores
 from bothways.text.data.beir import BeirDataset
-from bothways.text.retrieval.words import Analyzer, Bm25, InvertedList, invert
+from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
+from bothways.text.retrieval.fusion import fuse
+from bothways.text.retrieval.words import Analyzer
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 PARTS = ("quality", "static", "folder", "million")

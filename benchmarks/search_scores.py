@@ -35,7 +35,6 @@ from scipy.stats import rankdata
 import bothways
 from benchmarks.search import DATA, cranfield
 from bothways.inference.predictor import Predictor
-from bothways.inference.ranking import fuse
 from bothways.measure.metrics.answers import exact_match, f1
 from bothways.measure.report.chart import Axis, Picture, dot, draw_picture, legend, line, plot, polyline
 from bothways.measure.report.markup import join
@@ -45,7 +44,9 @@ from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store
 from bothways.text.data.beir import BeirDataset
 from bothways.text.data.squad import Question, read_squad
-from bothways.text.retrieval.words import Analyzer, Bm25, background_shares, invert
+from bothways.text.retrieval.bm25 import Bm25, invert
+from bothways.text.retrieval.fusion import fuse
+from bothways.text.retrieval.words import Analyzer, background_shares
 
 DOCUMENTS, WORDS, TOP = 1400, 150, 10
 SPACES = {"static": ("static", "static"), "encoder": ("encoder", "encoder"), "fast": ("static", "encoder")}

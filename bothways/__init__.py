@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bothways import settings
+    from bothways.api import check, evaluate, finetune, train
     from bothways.base.errors import InputError
-    from bothways.cli.verbs import check, evaluate, finetune, train
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
     from bothways.measure.report.attention_map import AttentionWeights
@@ -38,7 +38,7 @@ _MODULES = {
     "Guess": "tasks.fill",
     "Hit": "search.store",
     "FineTuneResult": "training.finetuning.deliver",
-    "InputError": "errors",
+    "InputError": "base.errors",
     "Prediction": "tasks.class_decoding",
     "Predictor": "inference.predictor",
     "PretrainingResult": "training.pretraining.result",
@@ -46,12 +46,12 @@ _MODULES = {
     "Store": "search.store",
     "TextClassifier": "training.finetuning.estimator",
     "Tokenizer": "text.tokenizer.tokenizer",
-    "check": "verbs",
-    "evaluate": "verbs",
-    "finetune": "verbs",
+    "check": "api",
+    "evaluate": "api",
+    "finetune": "api",
     "load": "inference.load",
     "open_run": "training.finetuning.deliver",
-    "train": "verbs",
+    "train": "api",
 }
 
 

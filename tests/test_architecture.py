@@ -22,14 +22,48 @@ from bothways.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bothways"
-# A room imports only rooms above it, its `__init__` included. A subfolder in this list is a room of its own.
-ROOMS = (
-    "errors", "pretrained", "io", "cloud", "mirror", "log", "rng", "settings", "device", "model/config",
-    "text/tokenizer", "text", "text/data", "measure/metrics", "text/corpus", "model", "model/families",
-    "model/adapters", "measure", "model/linear", "measure/report", "model/checkpoint", "training",
-    "training/pretraining", "tasks", "inference", "scale/ray", "search", "training/pretraining/distillation",
-    "evaluation", "training/finetuning", "verbs", "shrink", "shrink/export", "inference/jobs", "serving", "cli",
-)  # fmt: skip
+# The stair: a door imports, at run time and in types, only doors above it in this list. The applications stand at its
+# end, and the library never imports them.
+LIBRARY = (
+    "base",
+    "pretrained",
+    "settings",
+    "text",
+    "model",
+    "measure",
+    "tasks",
+    "inference",
+    "training",
+    "evaluation",
+    "shrink",
+    "cli",
+    "api",
+)
+APPLICATIONS = ("search", "serving", "scale")
+# Rooms of a door, in their order: a room imports only rooms above it, its `__init__` included.
+INSIDE = {
+    "text": ("text/tokenizer", "text", "text/data", "text/retrieval", "text/corpus"),
+    "model": (
+        "model/config",
+        "model",
+        "model/families",
+        "model/adapters",
+        "model/transforms",
+        "model/linear",
+        "model/checkpoint",
+    ),
+    "measure": ("measure/metrics", "measure", "measure/report"),
+    "inference": ("inference", "inference/jobs"),
+    "training": (
+        "training",
+        "training/pretraining",
+        "training/pretraining/distillation",
+        "training/finetuning",
+    ),
+    "shrink": ("shrink", "shrink/export"),
+}
+DOORS = (*LIBRARY, *APPLICATIONS)
+ROOMS = tuple(room for door in DOORS for room in INSIDE.get(door, (door,)))
 LAZY = {"__init__", "__main__"}  # the package itself, which loads its public names on first use
 LARGEST_ROOM = 29  # the tasks, until each has a folder
 
@@ -50,6 +84,10 @@ def room(name: str) -> str:
     return max(inside, key=len, default=name.split("/")[0])
 
 
+def door(name: str) -> str:
+    return name.split("/")[0]
+
+
 def test_every_file_is_in_a_room():
     assert {room(name) for name in modules()} - LAZY == set(ROOMS)
     sizes = Counter(room(name) for name in modules() if "/" in name and not name.endswith("__init__"))
@@ -65,6 +103,29 @@ def test_no_two_classes_have_the_same_name():
         node.name for path in PACKAGE.rglob("*.py") for node in parse(path).body if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} <= {"Answer", "Embed", "Predict"}  # settings too
+
+
+def test_a_door_knows_only_doors_below_it_on_the_stair():
+    """In types, too."""
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        if name not in LAZY
+        for imported in imports_of(path, types=True)
+        if DOORS.index(door(imported)) > DOORS.index(door(name))
+    ]
+    assert not wrong
+
+
+def test_the_library_imports_no_application():
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        if name not in LAZY and door(name) in LIBRARY
+        for imported in imports_of(path, types=True)
+        if door(imported) in APPLICATIONS
+    ]
+    assert not wrong
 
 
 def test_a_room_imports_only_rooms_above_it():
@@ -85,15 +146,15 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_the_page_of_the_architecture_shows_which_door_uses_which():
     page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
-    shown = {
-        door: set(re.findall(r"`(\w+)`", uses)) for door, uses in re.findall(r"^\| `(\w+)/` .*\| (.*) \|$", page, re.M)
-    }
-    doors = {name.split("/")[0] for name in modules() if "/" in name} - {"pretrained"}
-    used = {door: set[str]() for door in doors}
+    rows = re.findall(r"^\| `(\w+)/` .*\| (.*) \|$", page, re.M)
+    shown = {name: set(re.findall(r"`(\w+)`", uses)) for name, uses in rows}
+    doors = {door(name) for name in modules() if "/" in name} - {"pretrained"}
+    used = {name: set[str]() for name in doors}
     for name, path in modules().items():
-        if (door := name.split("/")[0]) in doors:
-            used[door] |= {imported.split("/")[0] for imported in imports_of(path)} & doors - {door}
-    assert len(doors) == 11 and shown == used
+        if door(name) in doors:
+            used[door(name)] |= {door(imported) for imported in imports_of(path)} & doors - {door(name)}
+    assert [*shown] == [name for name in DOORS if name in doors]
+    assert shown == used
 
 
 def test_only_the_room_of_the_tasks_lists_them():
@@ -174,8 +235,8 @@ def summary(file: Path) -> str:
 
 
 @cache
-def imports_of(file: Path) -> set[str]:
-    """The package's own modules a file imports, wherever it does (type checking aside)."""
+def imports_of(file: Path, *, types: bool = False) -> set[str]:
+    """The package's own modules that a file imports, wherever it does. types: also those for type checking."""
     tree = parse(file)
     skipped = {
         inner
@@ -185,7 +246,7 @@ def imports_of(file: Path) -> set[str]:
     }
     found = set()
     for node in ast.walk(tree):
-        if node in skipped:
+        if node in skipped and not types:
             continue
         names = []
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bothways":

@@ -16,6 +16,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from setuptools import find_namespace_packages
 
 from tools.index_page import absolute_links
 from tools.wheel.archives import EARLIEST, VARIABLE, rewrite_sdist, rewrite_wheel, source_date
@@ -282,10 +283,14 @@ def test_a_source_archive_holds_what_git_does(monkeypatch):
 
 
 def test_the_packages_of_the_wheel_are_the_folders():
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    where = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"][
+        "find"
+    ]
+    found = find_namespace_packages(str(ROOT), include=where["include"], exclude=where["exclude"])
     files = [*(ROOT / "bothways").rglob("*.py"), *(ROOT / "bothways").rglob("*.html")]
     folders = {".".join(file.parent.relative_to(ROOT).parts) for file in files}
-    assert folders <= {*listed} and all((ROOT / name.replace(".", "/")).is_dir() for name in listed)
+    assert folders <= {*found} and {"bothways.sample", "bothways.serving.web"} <= {*found}
+    assert not any("bothways-en" in name for name in found)
 
 
 def test_readme_and_wheel_name_the_same_licence():

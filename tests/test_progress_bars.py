@@ -233,8 +233,8 @@ def test_every_verb_but_those_that_wait_is_announced(heart, monkeypatch):
 
     for place in ("bothways.cli.commands.info", "bothways.serving.server.run"):
         monkeypatch.setattr(place, long_work)
-    VERBS["info"].load()(None)
-    VERBS["serve"].load()(None)
+    VERBS["info"].load("info")(None)
+    VERBS["serve"].load("serve")(None)
     assert stderr.getvalue() == "info: 31 s so far\n"
 
 

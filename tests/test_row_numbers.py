@@ -11,9 +11,9 @@ import bothways
 from bothways.base.errors import InputError, RowLocation, read_location
 from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.jobs.rows_to_label import write_rows_to_label
+from bothways.inference.jobs.verbs import predict
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.scale.parts import predict
 from bothways.settings import Classify, Predict
 from bothways.text.data.examples import read_table
 from bothways.text.data.text_files import file_type

@@ -14,9 +14,8 @@ from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
+    from bothways.inference.jobs.estimate import Estimate
     from bothways.inference.jobs.journal import Journal
-    from bothways.scale.parts import Estimate
-    from bothways.search.commands import CachedIndex
     from bothways.tasks.fill import Guess
     from bothways.text.corpus.cache import CachedStore
     from bothways.training.results import RunComparison
@@ -51,12 +50,11 @@ def vocab(settings: Vocab) -> int:
 
 def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.inference.jobs import jobs, rows_to_label
-    from bothways.scale import parts
+    from bothways.inference.jobs import jobs, rows_to_label, verbs
 
     if settings.label_next is not None:
         return rows_to_label.write_rows_to_label(settings)
-    return jobs.predict_blocks(settings) if settings.out is None else parts.predict(settings)
+    return jobs.predict_blocks(settings) if settings.out is None else verbs.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":
@@ -127,13 +125,15 @@ class CacheContents:
     directory: Path
     deleted: "list[CachedStore]"
     stores: "list[CachedStore]"
-    deleted_indexes: "list[CachedIndex]"
-    indexes: "list[CachedIndex]"
+    deleted_indexes: list[Any]
+    indexes: list[Any]
 
 
 def cache(settings: Cache) -> CacheContents:
-    from bothways.search import commands as cached
+    from bothways.cli.verbs import application_module
     from bothways.text.corpus import cache
+
+    search = None if settings.token_store else application_module("search.commands")
 
     directory = settings.token_store or cache.cache_directory() / "stores"
     directories = [directory] if settings.token_store else [directory.with_name(name) for name in cache.DIRECTORIES]
@@ -142,12 +142,12 @@ def cache(settings: Cache) -> CacheContents:
         deleted, in_use = ([*chain(*part)] for part in zip(*cleared, strict=True))
         if not settings.token_store:
             deleted += cache.clear_weights()
-        indexes = ([], []) if settings.token_store else cached.clear_indexes()
+        indexes = search.clear_indexes() if search else ([], [])
         return CacheContents(directory, deleted, in_use, *indexes)
     stores = [*chain(*map(cache.cached_stores, directories))]
     if not settings.token_store:
         stores += cache.cached_weights()
-    return CacheContents(directory, [], stores, [], [] if settings.token_store else cached.cached_indexes())
+    return CacheContents(directory, [], stores, [], search.cached_indexes() if search else [])
 
 
 def info(settings: Info) -> "dict[str, Any] | RunComparison":

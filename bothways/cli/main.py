@@ -152,14 +152,15 @@ def _run(name: str, options: Sequence[str]) -> None:
         models = (getattr(settings, name, None) for name in ("model", "path"))
         if Path(DEFAULT) in models and DEFAULT not in options and is_main_process():
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
-        print_result(name, settings, VERBS[name].load()(settings))
+        verb = VERBS[name]
+        print_result(verb, settings, verb.load(name)(settings))
 
 
 def overview(prefix: str = "") -> list[str]:
     """The text of `bothways --help`: the verbs in groups, one per line. prefix: list only verbs that start with it."""
     lines = ["usage: bothways VERB ..."]
     for group, members in GROUPS.items():
-        verbs = [name for name in VERBS if name.split()[0] in members.split() and name.startswith(prefix)]
+        verbs = [name for name in VERBS if name.split()[0] in members and name.startswith(prefix)]
         lines += ["", f"{group}:", *(f"  {name:18} {VERBS[name].help}" for name in verbs)] if verbs else []
     return [*lines, "", "See `bothways VERB --help` for all options."]
 

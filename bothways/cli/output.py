@@ -1,28 +1,25 @@
 """Output of the command line: the result of each verb as text or as JSON.
 
-One function per verb, named after the verb's first word, called with the settings and the result.
+One function for verbs whose results look alike, called with the settings and the result.
 """
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import format_count
 from bothways.base.log import format_duration, is_main_process, print_json, print_lines
+from bothways.base.registry import load_name
 
 if TYPE_CHECKING:
     from bothways.cli.commands import CacheContents
+    from bothways.cli.verb import Verb
+    from bothways.inference.jobs.estimate import Estimate
     from bothways.inference.jobs.journal import Journal
-    from bothways.scale.parts import Estimate
-    from bothways.search.commands import SearchResult
-    from bothways.search.extraction import Extracted
-    from bothways.search.indexing import Indexed
-    from bothways.settings.deploy import Export, Pack, Prune, Quantize, Serve, Shrink, Unpack
+    from bothways.settings.deploy import Export, Pack, Prune, Quantize, Shrink, Unpack
     from bothways.settings.finetune import FineTune
     from bothways.settings.predict import Embed, Evaluate, Fill, Predict
     from bothways.settings.pretrain import Distill, Pretrain
-    from bothways.settings.search import Extract, Index, Mcp, Search
     from bothways.settings.tools import Cache, Demo, Info, Vocab
     from bothways.shrink.candidates import Choice
     from bothways.tasks.fill import Guess
@@ -43,14 +40,18 @@ OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", 
 OPTIONAL["encoder"] = "delivered"
 
 
-def print_result(verb: str, settings: Any, result: Any) -> None:
-    """Print a result by the function below; one without a function here prints itself, by `to_json` and `lines`."""
-    if (shown := globals().get(verb.split()[0])) is not None:
-        shown(settings, result)
+def print_result(verb: "Verb", settings: Any, result: Any) -> None:
+    """Print a result by the function of the verb; without one the result prints itself, by `to_json` and `lines`."""
+    if verb.output:
+        load_name(verb.output)(settings, result)
     elif settings.json:
         print_json(result.to_json())
     else:
         print_lines(*result.lines())
+
+
+def nothing(settings: Any, result: Any) -> None:
+    """Of a verb that prints while it runs."""
 
 
 def demo(settings: "Demo", scores: dict[str, Any]) -> None:
@@ -260,35 +261,6 @@ def fill(settings: "Fill", masks: "list[list[Guess]]") -> None:
         print_lines(*(f"{guess.score:6.1%}  {guess.token:16} {guess.text}" for guess in mask))
 
 
-def index(settings: "Index", result: "Indexed") -> None:
-    from bothways.search.commands import summary
-
-    print_json(result.as_json()) if settings.json else print_lines(f"{summary(result)}, in {result.store}")
-
-
-def extract(settings: "Extract", result: "Extracted") -> None:
-    from bothways.search.commands import unread_summary
-
-    if settings.json:
-        print_json({**vars(result), "out": str(result.out)})
-        return
-    skipped = f"; {format_count(len(result.skipped), 'file')} skipped" if result.skipped else ""
-    files, facts = format_count(result.files, "file"), format_count(result.facts, "fact")
-    print_lines(f"{facts} of {files} in {result.out}{skipped}{unread_summary(result.unread)}")
-    print_lines(*(f"{count:8,}  {name:12} {group}" for name, group, count in result.common))
-
-
-def mcp(settings: "Mcp", result: None) -> None:
-    """Nothing: the messages are the output."""
-
-
-def search(settings: "Search", result: "SearchResult") -> None:
-    from bothways.search.hits import print_hits
-
-    if not print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches):
-        sys.exit(1)  # as grep
-
-
 def evaluate(settings: "Evaluate", scores: "Scores") -> None:
     if settings.json:
         print_json({"metrics": dict(scores), **({"dtype": scores.dtype} if scores.dtype else {})})
@@ -318,9 +290,6 @@ def quantize(settings: "Quantize | Prune | Shrink", result: "Choice") -> None:
     print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
 
 
-prune = shrink = quantize
-
-
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
     if settings.json:
         print_json(result)
@@ -328,16 +297,9 @@ def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
         print_lines(f"{result['out']}: {result['bytes'] / 1e6:.1f} MB")
 
 
-unpack = merge = pack
-
-
 def export(settings: "Export", metadata: dict[str, Any]) -> None:
     if settings.json:  # the table is printed while the export runs
         print_json({"directory": str(settings.out), **metadata})
-
-
-def serve(settings: "Serve", result: None) -> None:
-    """Prints nothing; the server logs its start."""
 
 
 def info(settings: "Info", facts: "dict[str, Any] | RunComparison") -> None:

@@ -17,15 +17,14 @@ from pathlib import Path
 
 from bothways.base import io
 from bothways.base.errors import InputError, flag
-from bothways.base.paths import VERSIONS, LocalCopy
-from bothways.scale.object_storage import CloudPath
+from bothways.base.paths import VERSIONS, LocalCopy, RemotePath
 
 logger = logging.getLogger("bothways")  # that of log.py, which is below
 CLAIM, GROWING = ".claim", "metrics.jsonl"
 
 
 @contextmanager
-def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCopy]:
+def mirrored(target: RemotePath, *, is_resumed: bool = False) -> Iterator[LocalCopy]:
     """A local copy of a file or directory in object storage, with which it is brought in line: after each write through
     `io`, and at the end. Of several processes on a machine the first does it. InputError if another process has the
     target, unless `is_resumed`."""
@@ -49,7 +48,7 @@ def mirrored(target: CloudPath, *, is_resumed: bool = False) -> Iterator[LocalCo
             shutil.rmtree(local.parent, ignore_errors=True)
 
 
-def download(source: CloudPath, is_read: Callable[[str], bool] = lambda name: True) -> LocalCopy:
+def download(source: RemotePath, is_read: Callable[[str], bool] = lambda name: True) -> LocalCopy:
     """A local copy of a directory, such as a model, or of a file; only files that have changed are fetched. is_read:
     whether the file of a relative name will be read; of others there are only the folders."""
     local = _copy(source, "models")
@@ -57,7 +56,7 @@ def download(source: CloudPath, is_read: Callable[[str], bool] = lambda name: Tr
     return local
 
 
-def download_files(folder: CloudPath, names: Iterable[str]) -> LocalCopy:
+def download_files(folder: RemotePath, names: Iterable[str]) -> LocalCopy:
     """A local copy of those files of a folder that exist, which may be among many others."""
     local = _copy(folder, "files")
     local.mkdir(parents=True, exist_ok=True)
@@ -69,7 +68,7 @@ def download_files(folder: CloudPath, names: Iterable[str]) -> LocalCopy:
     return local
 
 
-def _copy(target: CloudPath, kind: str) -> LocalCopy:
+def _copy(target: RemotePath, kind: str) -> LocalCopy:
     folder = io.cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
     local = folder / target.name
     LocalCopy.urls[str(local)], LocalCopy.urls[str(folder)] = str(target), str(target.parent)
@@ -77,7 +76,7 @@ def _copy(target: CloudPath, kind: str) -> LocalCopy:
 
 
 def _fetch(
-    source: CloudPath, local: Path, is_read: Callable[[str], bool] = lambda name: True
+    source: RemotePath, local: Path, is_read: Callable[[str], bool] = lambda name: True
 ) -> dict[str, tuple[int, int]]:
     """Make a directory, or a file, equal to that in object storage, as far as it is read. Returns the state of each
     file by relative key."""
@@ -118,7 +117,7 @@ def _delete_others(local: Path, names: set[str]) -> None:
                 path.rmdir()
 
 
-def _fetch_file(file: CloudPath, path: Path) -> None:
+def _fetch_file(file: RemotePath, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.fetched")
     with file.open() as remote, temporary.open("wb") as opened:
@@ -134,16 +133,16 @@ def _state(path: Path) -> tuple[int, int]:
 class _Mirror:
     """Uploads what is written below `local`. uploaded: the state of each file in object storage, by relative name."""
 
-    def __init__(self, target: CloudPath, local: LocalCopy) -> None:
+    def __init__(self, target: RemotePath, local: LocalCopy) -> None:
         self.target, self.local = target, local
         self.uploaded = dict[str, tuple[int, int]]()
         self.generation = self.pieces = self.size = 0  # of the file that grows
         self.claimed = b""
 
     @property
-    def claim_object(self) -> CloudPath:
+    def claim_object(self) -> RemotePath:
         """Made with "create": of several processes one makes it."""
-        claim: CloudPath = self.target.with_name(f".{self.target.name}{CLAIM}")
+        claim: RemotePath = self.target.with_name(f".{self.target.name}{CLAIM}")
         return claim
 
     def claim(self, is_resumed: bool) -> None:

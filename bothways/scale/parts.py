@@ -9,12 +9,10 @@ the same bytes. Names that begin with an underscore are ignored by readers of a 
 
 import hashlib
 import json
-import math
 import os
 import socket
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,38 +20,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.base.device import num_threads, set_num_threads
+from bothways.base.device import set_num_threads
 from bothways.base.errors import (
     EmptyInput,
     InputError,
-    StorageError,
     differences,
     flag,
     format_count,
-    not_permitted,
-    require,
 )
 from bothways.base.io import cache_directory, write_atomic
 from bothways.base.log import logger
 from bothways.base.paths import RemotePath, as_path
 from bothways.inference.jobs import jobs
-from bothways.inference.jobs.blocks import SAMPLE_SIZE, RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
+from bothways.inference.jobs.blocks import RowsOfFile, estimate_num_rows, num_bytes, split_into_blocks
+from bothways.inference.jobs.estimate import Estimate, estimate, size_of
+from bothways.inference.jobs.file_job import NO_COLUMNS, open_file_job
 from bothways.inference.jobs.job_progress import JobProgress
-from bothways.inference.jobs.journal import BusyError, Journal, check_output, open_output, side_file
-from bothways.inference.jobs.writers import Parquet, ResultRow
+from bothways.inference.jobs.journal import BusyError, Journal, open_output, side_file
+from bothways.inference.jobs.writers import Parquet
 from bothways.inference.predictor import Predictor
-from bothways.inference.reading import Progress
 from bothways.scale import ray
 from bothways.settings.predict import Embed, Predict
 from bothways.text.data.datasets import HUB_PREFIX
-from bothways.text.data.stream import ModelInput
 from bothways.text.data.text_files import (
     EXPLICIT_TYPES,
     file_type,
     find_files,
     is_compressed,
     note_on_unread,
-    open_file,
     unread_files,
 )
 from bothways.text.tokenizer.worker_processes import in_order
@@ -70,10 +64,6 @@ MACHINE = (
     "bothways",
 )  # facts that --mixed allows to differ
 REQUESTS = 32  # records that are read at a time
-NO_COLUMNS = Parquet({})
-SAMPLE_ROWS = 256  # of which the time is measured
-SAMPLE_FILES = 64  # of which the rows are counted or estimated
-CORE_HOUR, GPU_HOUR = 0.04, 2.5  # US dollars, usual prices of clouds in 2026
 
 
 class InputFile(NamedTuple):
@@ -130,19 +120,6 @@ class PartTask(NamedTuple):
     rows: RowRange
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated rows, seconds and dollars of a job; None if unknown. price: the basis of the dollars."""
-
-    files: int
-    parts: int
-    bytes: int
-    rows: int | None
-    seconds: float | None
-    dollars: float | None
-    price: str
-
-
 def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     """Work on all parts that are not done. Returns the counts of all parts."""
     assert settings.out is not None
@@ -158,7 +135,7 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         logger.info(note)
     job, refused = _open_first(root, files, settings)
     if settings.dry_run:
-        inputs = [InputFile(str(file), file.name, _size(file), "", "") for file in files]
+        inputs = [InputFile(str(file), file.name, size_of(file), "", "") for file in files]
         return job, estimate(job, files, len(_cut(inputs, settings, job.model)))
     if not isinstance(out, RemotePath):
         out.mkdir(exist_ok=True)
@@ -209,7 +186,7 @@ def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tup
     for file in files:
         if isinstance(file, RemotePath) and (has_rows or (refused and settings.on_error == "stop")):
             break
-        job = _open_job(replace(settings, file=str(file)), model, NO_COLUMNS)
+        job = open_file_job(replace(settings, file=str(file)), model, NO_COLUMNS)
         if job.inputs.has_rows():
             opened = opened if has_rows else job
             has_rows = True
@@ -231,31 +208,6 @@ def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tup
     for error in refused.values():
         logger.warning(f"{error}; skipped")
     return opened, {*refused}
-
-
-def _open_job(settings: Embed | Predict, model: Predictor, form: Parquet) -> jobs.Job:
-    """The job of one file. form: the columns of its part if it has no rows, or cannot be read."""
-    try:
-        job = jobs.open_job(settings, model)
-    except StorageError:
-        raise
-    except InputError as error:
-        rows = RowsOfFile(_raise(error), is_part=True)
-    except PermissionError as error:
-        rows = RowsOfFile(_raise(not_permitted(error)), is_part=True)
-    else:
-        return job if job.inputs.has_rows() or form is NO_COLUMNS else replace(job, writer=form)
-    return jobs.Job(settings, model, rows, _compute_nothing, form)
-
-
-def _raise(error: InputError) -> Iterator[ModelInput]:
-    raise error
-    yield
-
-
-def _compute_nothing(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[ResultRow]:
-    """The results of a file that has no rows."""
-    return []
 
 
 def _check_output(out: Path, settings: Embed | Predict) -> None:
@@ -320,7 +272,7 @@ def _versions(files: list[Path], root: Path) -> list[InputFile]:
         file = remaining.popleft()
         state = file_state(file)
         version = state if isinstance(file, RemotePath) else _version(file)
-        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), _size(file), version, state))
+        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), size_of(file), version, state))
     return inputs
 
 
@@ -330,14 +282,6 @@ def _version(file: Path) -> str:
         return _digest(file)
     except (FileNotFoundError, PermissionError) as error:  # a link to nothing, or the file of another user
         return str(error.strerror)
-
-
-def _size(file: Path) -> int:
-    """The bytes of a file; 0 for a link to nothing."""
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _num_shared(files: list[Path]) -> int:
@@ -366,7 +310,7 @@ def _cuts(one: InputFile, settings: Embed | Predict, model: Predictor) -> Iterat
         return
     first = size = 0
     yield 0
-    rows = _open_job(replace(settings, file=one.path), model, NO_COLUMNS).inputs
+    rows = open_file_job(replace(settings, file=one.path), model, NO_COLUMNS).inputs
     for number, row in enumerate(rows):
         if size >= PART_BYTES or number - first == PART_ROWS:
             first, size = number, 0
@@ -400,7 +344,7 @@ class _OpenFile:
         """The job of a part, whose inputs begin with its first row."""
         assert self.model is not None
         if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
-            self.job, self.position = _open_job(task.settings, self.model, task.form), 0
+            self.job, self.position = open_file_job(task.settings, self.model, task.form), 0
         for _ in islice(self.job.inputs, task.rows.first - self.position):
             pass
         self.position = task.rows.first + (task.rows.rows or 0)
@@ -553,81 +497,3 @@ def _finish(out: Path, plan: PartsPlan) -> Journal:
     with suppress(OSError):  # another command is at work there
         _work_directory(out).rmdir()
     return Journal(plan.made_with, rows=totals["rows"], results=totals["results"], set_aside=totals["skipped"])
-
-
-def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
-    """The estimated time and cost of a job, from the time of its first rows."""
-    settings = job.settings
-    size = sum(map(_size, files))
-    num_rows = _num_rows(files, settings, job.model)
-    is_cpu = job.model.device == "cpu"
-    hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
-    price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
-    block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
-    if not num_rows or block is None or not block.inputs:
-        return Estimate(len(files), num_parts, size, num_rows, None, None, price)
-    start = time.perf_counter()
-    jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
-    seconds = (time.perf_counter() - start) / len(block) * num_rows
-    return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)
-
-
-def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) -> int | None:
-    """The rows of all files: counted in up to SAMPLE_FILES small ones, else estimated from such a sample; None if
-    nothing is known of it."""
-    sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
-    num_rows = num_bytes = 0
-    for file in sample:
-        size = _size(file)
-        if size > SAMPLE_SIZE:
-            rows = estimate_num_rows(str(file), settings.encoding)
-        else:
-            inputs = _open_job(replace(settings, file=str(file)), model, NO_COLUMNS).inputs
-            rows = sum(1 for _ in inputs) - (inputs.error is not None)
-        if rows is not None:
-            num_rows += rows
-            num_bytes += size
-    total = sum(map(_size, files))
-    if not num_bytes:
-        return None if total else 0
-    return round(num_rows * total / num_bytes)
-
-
-# --- the verbs `embed` and `predict`: a file, or a directory of parts -------------------------------------------------
-
-VECTOR_SUFFIXES, PREDICTION_SUFFIXES = (".npy", ".parquet", ".jsonl"), (".parquet", ".jsonl", ".csv", ".tsv")
-
-
-def embed(settings: Embed) -> tuple[Journal, int] | Estimate:
-    """Write a vector per row to `out`. Returns the counts and the size of a vector."""
-    if not settings.writes_parts:
-        check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
-    job, result = _run(settings)
-    return (result, job.width) if isinstance(result, Journal) else result
-
-
-def predict(settings: Predict) -> Journal | Estimate:
-    """Write the model's prediction for each row to `out`."""
-    assert settings.out is not None
-    if not settings.writes_parts:
-        check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    return _run(settings)[1]
-
-
-def _run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
-    if (settings.mixed or settings.ray) and not settings.writes_parts:
-        raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
-    if settings.writes_parts or (settings.out is not None and settings.out.suffix == ".parquet"):
-        require(settings.out, "pyarrow")
-    if settings.writes_parts:
-        return run(settings)
-    if getattr(settings, "text", None) is None:
-        jobs.check_is_one(settings)
-    if not settings.dry_run:
-        job = jobs.open_job(settings)
-        return job, jobs.write(job)
-    if settings.file == "-":
-        raise InputError("dry_run: standard input is not known before it is read; name a file")
-    open_file(as_path(settings.file)).close()
-    job = jobs.open_job(settings)
-    return job, estimate(job, [as_path(settings.file)], 1)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bothways.base.errors import InputError, flag
 from bothways.base.io import SURROGATES
-from bothways.text.retrieval.words import InvertedList
+from bothways.text.retrieval.bm25 import InvertedList
 
 DATABASE = "store.db"
 FORMAT = 1

@@ -9,9 +9,9 @@ from typing import Any
 
 from bothways.base.log import print_json, print_lines, print_styled
 from bothways.search.commands import SearchResult
+from bothways.search.matching import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, hit_json
-from bothways.text.retrieval.words import Span, matching_sentence, matching_words
 
 # ANSI styles, with the colours of grep.
 PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"

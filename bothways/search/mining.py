@@ -1,11 +1,10 @@
 """Mining before a training (`finetune rerank --pairs`, `finetune embed --negatives-from`): the search writes rows into
-the run directory, then the training reads them. Neither knows the other."""
+the run directory, which the training then reads. Neither knows the other."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bothways.base.errors import InputError, MissingFile, flag
 from bothways.base.log import working
@@ -27,36 +26,24 @@ from bothways.settings.search import Search
 from bothways.text.data.beir import BeirDataset, is_beir_dataset
 from bothways.text.data.rankings import read_relevant
 
-if TYPE_CHECKING:
-    from bothways.training.callbacks import Callbacks
-    from bothways.training.finetuning.deliver import FineTuneResult
-
 PASSAGES = 20  # of a search, in which the negative of a pair is found
 TRAIN = "train"  # the split of a BEIR directory that is learned from
 
 
-def run(settings: Rerank, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
-    """Fine-tune a reranker; before that, mine its rows if the settings have pairs. With --resume, a finished file of
-    rows is used again."""
-    from bothways.training.finetuning import finetune  # needs torch
-
-    if settings.pairs is not None:
-        options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
-        facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
-        mine(settings, options, facts, partial(open_pairs, settings, settings.pairs), write_negatives)
-        settings = replace(settings, train=settings.mined_rows)
-    return finetune.run(settings, callbacks=callbacks)
+def mine_ranking(settings: Rerank) -> Rerank:
+    """Write the rows of the settings' pairs. Returns the settings of a training on these rows."""
+    assert settings.pairs is not None
+    options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
+    facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
+    mine(settings, options, facts, partial(open_pairs, settings, settings.pairs), write_negatives)
+    return replace(settings, train=settings.mined_rows)
 
 
-def run_embed(settings: TrainEmbed, *, callbacks: "Callbacks" = ()) -> "FineTuneResult":
-    """Fine-tune an embedding model; before that, mine a negative for each pair if the settings name where."""
-    from bothways.training.finetuning import finetune  # needs torch
-
-    if settings.negatives_from is not None:
-        facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
-        mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
-        settings = replace(settings, train=settings.mined_rows)
-    return finetune.run(settings, callbacks=callbacks)
+def mine_triplets(settings: TrainEmbed) -> TrainEmbed:
+    """Write a negative for each pair. Returns the settings of a training on these rows."""
+    facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
+    mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
+    return replace(settings, train=settings.mined_rows)
 
 
 def mine(

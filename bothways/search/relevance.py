@@ -16,7 +16,7 @@ from importlib.resources import files
 import numpy as np
 
 from bothways.search.spaces import VectorModel
-from bothways.text.retrieval.words import Bm25, InvertedList
+from bothways.text.retrieval.bm25 import Bm25, InvertedList
 
 WEAK = 0.15  # a hit of a lower score is probably not relevant (docs/RESULTS.md, Search)
 # Stems of English words that a question has for its form, so a passage need not contain them.

@@ -24,7 +24,6 @@ from bothways.base.device import single_blas_thread
 from bothways.base.errors import InputError, flag, no_such_column, shorten
 from bothways.base.log import logger
 from bothways.base.paths import RemotePath, as_path
-from bothways.inference.ranking import fuse
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
@@ -32,7 +31,9 @@ from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, smallness, w
 from bothways.search.spaces import Space, VectorModel
 from bothways.settings.base import How
 from bothways.text.data.globs import Chooser
-from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, Bm25, background_shares
+from bothways.text.retrieval.bm25 import Bm25
+from bothways.text.retrieval.fusion import fuse
+from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, background_shares
 
 FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"

@@ -19,7 +19,8 @@ from bothways.search.passages import Passage
 from bothways.search.relevance import background
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.store import append_vectors, map_vectors
-from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, invert
+from bothways.text.retrieval.bm25 import invert
+from bothways.text.retrieval.words import WORDS_VERSION, Analyzer
 
 LOCK = "lock"
 REREAD = "md markdown docx csv tsv csv.% tsv.% html htm jsonl jsonl.% parquet eml ipynb".split()  # read in another way

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bothways.base.errors import InputError
+from bothways.search.matching import matching_sentence
 from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
@@ -20,7 +21,6 @@ from bothways.serving.inference_queue import Limits
 from bothways.serving.served_model import ServedModel
 from bothways.tasks.classify import class_scores, label_probabilities
 from bothways.tasks.rerank_decoding import Reranking
-from bothways.text.retrieval.words import matching_sentence
 
 MOST_HITS, DEFAULT_HITS = 100, 10
 LONGEST_QUERY = 2000  # characters

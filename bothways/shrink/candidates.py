@@ -20,6 +20,7 @@ import torch
 
 from bothways.base.errors import format_count
 from bothways.base.log import logger
+from bothways.base.registry import load_name
 from bothways.evaluation.before_after import Drop, measure_drop
 from bothways.inference.predictor import Predictor
 from bothways.measure.report.chart import Point, build_axis, dot, draw_picture, label, legend, line, plot
@@ -29,7 +30,6 @@ from bothways.model.int8 import int8_state_dict, is_int8
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
 from bothways.shrink.cutting import encoder_weights
-from bothways.tasks import load_name
 from bothways.tasks.task import LabelledRows
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.batching import spread_evenly

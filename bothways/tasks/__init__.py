@@ -6,8 +6,9 @@ table. A file is imported when its task is used.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
+
+from bothways.base.registry import load_name
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
@@ -39,7 +40,7 @@ class TaskEntry:
     example: str = ""
     words: str = ""
     remedy: str = ""
-    run: str = "training.finetuning.finetune:run"
+    run: str = "bothways.training.finetuning.finetune:run"
 
     @property
     def is_trained(self) -> bool:
@@ -54,12 +55,6 @@ class TaskEntry:
     def load(self) -> "Task":
         task: Task = load_name(self.implementation)
         return task
-
-
-def load_name(place: str) -> Any:
-    """The object that "module:name" names."""
-    module, name = place.split(":")
-    return getattr(import_module(module), name)
 
 
 TASKS: dict[str, TaskEntry] = {
@@ -106,7 +101,7 @@ TASKS: dict[str, TaskEntry] = {
         example="--model my-bert --train pairs.csv -o my-embedder",
         words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
         "contrastive retriever matryoshka",
-        run="search.mining:run_embed",
+        run="bothways.cli.mining:run_embed",
     ),
     "rerank": TaskEntry(
         "bothways.tasks.rerank:RERANK",
@@ -115,7 +110,7 @@ TASKS: dict[str, TaskEntry] = {
         help="fine-tune a reranker: it orders what a search has found",
         example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
         words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
-        run="search.mining:run",
+        run="bothways.cli.mining:run",
     ),
     "fill": TaskEntry(
         "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 QUESTION: Schema = {
     "type": "object",

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from bothways.model.linear.linear_head import RowLoss
     from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts

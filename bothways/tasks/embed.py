@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bothways.model.losses import Loss
     from bothways.model.model import Model
     from bothways.model.transforms import Transform
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 TOP = 10  # results of a ranking that are scored
 EMBED_CHUNK = 8192  # texts that are embedded together

@@ -16,7 +16,7 @@ from bothways.text.data.examples import read_table
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 MASK_EVERY = 7  # words: about as many are masked as in BERT's training

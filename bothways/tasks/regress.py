@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bothways.model.losses import Loss
     from bothways.model.model import Model
     from bothways.model.transforms import ScaleOutputs, Transform
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
 COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 TOP = 10  # places of a ranking that are scored
 NDCG, MRR = f"ndcg@{TOP}", f"mrr@{TOP}"

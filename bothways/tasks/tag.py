@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from bothways.model.linear import linear_head
     from bothways.model.losses import Loss
     from bothways.model.model import Model
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 MIN_TAGGED_TEXTS = 64  # made of sentences, if there are that many sentences
 COLUMNS_OF_BOTH = 3  # words, gold tags and predicted tags, if one CoNLL file has both

@@ -18,10 +18,13 @@ from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.checkpoint.description import Description
     from bothways.settings.tables_in_memory import TableSource
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.tag_decoding import Tagset
     from bothways.tasks.training_task import TrainingTask
+    from bothways.tasks.windows import WindowPolicy
     from bothways.text.data.stream import ModelInput
+    from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Row = TypeVar("Row")
 Prediction = TypeVar("Prediction")
@@ -36,6 +39,45 @@ def file_given_twice(file: Path, reason: str) -> InputError:
     return InputError(
         f"{file}: is given as gold and as predictions, but {reason}; give the predictions in a file of their own"
     )
+
+
+class LoadedModel(Protocol):
+    """What a task asks of a loaded model, which is a Predictor (inference/predictor.py), above the tasks."""
+
+    @property
+    def description(self) -> Description: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def tagset(self) -> Tagset: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def window_policy(self) -> WindowPolicy: ...
+    @property
+    def backend(self) -> Any: ...
+
+    @property
+    def answer(self) -> Callable[..., Any]: ...
+    @property
+    def classify(self) -> Callable[..., Any]: ...
+    @property
+    def embed(self) -> Callable[..., Any]: ...
+    @property
+    def fill(self) -> Callable[..., Any]: ...
+    @property
+    def is_next(self) -> Callable[..., Any]: ...
+    @property
+    def regress(self) -> Callable[..., Any]: ...
+    @property
+    def rerank(self) -> Callable[..., Any]: ...
+    @property
+    def tag(self) -> Callable[..., Any]: ...
+    @property
+    def tag_words(self) -> Callable[..., Any]: ...
+
+    def ignores_pairs(self, text_column: str | None, pair_column: str | None) -> bool: ...
+    def check_pairs(self, has_pairs: bool, source: object) -> None: ...
 
 
 # --- predictions and their scores -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.stream import resolve_columns
 
 if TYPE_CHECKING:
-    from bothways.tasks.predictor import LoadedModel
+    from bothways.tasks.task import LoadedModel
 
 
 class TextRow(NamedTuple):

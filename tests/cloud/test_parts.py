@@ -8,7 +8,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.base.paths import as_path
-from bothways.inference.jobs import jobs
+from bothways.inference.jobs import jobs, verbs
 from bothways.scale import parts
 from bothways.settings import Embed
 from tests.cloud.conftest import at_random
@@ -23,7 +23,7 @@ def job(bucket, tmp_path):
         file.write_text("text\n" + "".join(f"film {n} of {number} was good\n" for n in range(30)))
         (as_path(bucket) / "in" / file.name).put(file)
     settings = Embed(file=str(tmp_path / "in"), out=tmp_path / "out", model="bothways-en-static", text_column="text")
-    parts.embed(settings)
+    verbs.embed(settings)
     return replace(settings, file=f"{bucket}/in", out=f"{bucket}/out"), contents(tmp_path / "out")
 
 
@@ -35,30 +35,30 @@ def contents(out):
 def test_parts_in_object_storage_are_those_of_local_files(job, proxy):
     settings, expected = job
     proxy.plan = at_random(3, ["500", "reset", "cut", "lost", "409"], 0.15)
-    journal, _ = parts.embed(settings)
+    journal, _ = verbs.embed(settings)
     proxy.plan = lambda method, path: ""
     assert contents(settings.out) == expected and journal.results == 180 and proxy.faults
     stored = json.loads((as_path(settings.out) / "_manifest.json").read_bytes())
     assert [record["file"] for record in stored["parts"]] == [f"{number}.csv" for number in range(6)]
     with pytest.raises(InputError, match="is complete"):
-        parts.embed(replace(settings, resume=True))
+        verbs.embed(replace(settings, resume=True))
 
 
 def test_another_machine_goes_on_with_the_parts_that_are_missing(job, proxy, tmp_path, monkeypatch):
     settings, expected = job
     proxy.plan = lambda method, path: "500" if "_parts/part-00003" in path and method == "PUT" else ""
     with pytest.raises(InputError, match="not reached"):
-        parts.embed(settings)
+        verbs.embed(settings)
     proxy.plan = lambda method, path: ""
     shutil.rmtree(tmp_path / "cache")
     proxy.requests.clear()
-    parts.embed(replace(settings, resume=True))
+    verbs.embed(replace(settings, resume=True))
     assert contents(settings.out) == expected
     written = [path for method, path in proxy.requests if method == "PUT" and path.endswith(".parquet")]
     assert [path.rpartition("/")[2][:10] for path in sorted(written)] == ["part-00003", "part-00004", "part-00005"]
     (as_path(settings.file) / "2.csv").put(b"text\nanother\n")
     with pytest.raises(InputError, match="is complete"):
-        parts.embed(replace(settings, resume=True))
+        verbs.embed(replace(settings, resume=True))
 
 
 def test_a_part_that_was_computed_elsewhere_with_other_bytes_is_named_or_kept(job, monkeypatch):
@@ -66,11 +66,11 @@ def test_a_part_that_was_computed_elsewhere_with_other_bytes_is_named_or_kept(jo
     other = as_path(settings.out) / "part-00001-of-00006.parquet"
     other.put(b"other bytes")
     with pytest.raises(InputError, match="has other files"):
-        parts.embed(settings)
+        verbs.embed(settings)
     monkeypatch.setattr(parts, "_check_output", lambda *arguments: None)
     with pytest.raises(InputError, match=r"part-00001-of-00006\.parquet: was computed before, with other bytes"):
-        parts.embed(settings)
-    parts.embed(replace(settings, mixed=True, resume=True))
+        verbs.embed(settings)
+    verbs.embed(replace(settings, mixed=True, resume=True))
     assert contents(settings.out) == {**expected, other.name: b"other bytes"}
 
 
@@ -84,10 +84,10 @@ def test_an_object_that_is_replaced_meanwhile_is_refused(job, monkeypatch):
 
     monkeypatch.setattr(jobs, "compute_block", replacing)
     with pytest.raises(InputError, match=r"in/1\.csv: (has changed|replaced) while"):
-        parts.embed(settings)
+        verbs.embed(settings)
     monkeypatch.setattr(jobs, "compute_block", real)
     with pytest.raises(InputError, match=r"out: the input has changed since the parts were planned \(1\.csv\)"):
-        parts.embed(replace(settings, resume=True))
+        verbs.embed(replace(settings, resume=True))
 
 
 def test_storage_that_fails_is_no_file_to_skip(job, proxy):
@@ -95,9 +95,9 @@ def test_storage_that_fails_is_no_file_to_skip(job, proxy):
     settings = replace(settings, on_error="skip")
     proxy.plan = lambda method, path: "500" if "in/3.csv" in path and method == "GET" else ""
     with pytest.raises(InputError, match="not reached"):
-        parts.embed(settings)
+        verbs.embed(settings)
     proxy.plan = lambda method, path: ""
-    journal, _ = parts.embed(replace(settings, resume=True))
+    journal, _ = verbs.embed(replace(settings, resume=True))
     assert contents(settings.out) == expected and journal.set_aside == 0
 
 
@@ -108,5 +108,5 @@ def test_an_object_that_cannot_be_read_and_one_without_rows_are_parts(job):
     (folder / "0.csv").put(b"text\n")
     (folder / "2.csv").put(b"size\n1\n")
     (folder / "4.csv").put(b"")
-    journal, _ = parts.embed(settings)
+    journal, _ = verbs.embed(settings)
     assert (journal.results, journal.set_aside) == (90, 1) and len(contents(settings.out)) == 6

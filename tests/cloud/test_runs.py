@@ -150,14 +150,16 @@ def test_predictions_and_vectors_are_the_bytes_of_local_files(bucket, tmp_path, 
     bothways.train(Classify(train=f"{bucket}/rows.csv", out=f"{bucket}/run", **options))
     assert weights(f"{bucket}/run/model") == weights(tmp_path / "run/model")
     for place, model in ((tmp_path, tmp_path / "run"), (bucket, f"{bucket}/run")):
-        VERBS["predict"].load()(Predict(model=model, file=f"{place}/rows.csv", out=f"{place}/found.csv"))
-        VERBS["embed"].load()(
+        VERBS["predict"].load("predict")(Predict(model=model, file=f"{place}/rows.csv", out=f"{place}/found.csv"))
+        VERBS["embed"].load("embed")(
             Embed(model=model, file=f"{place}/rows.csv", text_column="text", out=f"{place}/vectors.npy")
         )
     for name in ("found.csv", "vectors.npy"):
         assert as_path(f"{bucket}/{name}").read_bytes() == (tmp_path / name).read_bytes()
     with pytest.raises(InputError, match=f"^{bucket}/found.csv: already exists"):
-        VERBS["predict"].load()(Predict(model=f"{bucket}/run", file=f"{bucket}/rows.csv", out=f"{bucket}/found.csv"))
+        VERBS["predict"].load("predict")(
+            Predict(model=f"{bucket}/run", file=f"{bucket}/rows.csv", out=f"{bucket}/found.csv")
+        )
     scores = bothways.evaluate(f"{bucket}/run", f"{bucket}/rows.csv")
     assert scores["accuracy"] == bothways.evaluate(tmp_path / "run", rows)["accuracy"]
     assert not [path for path in Path(os.environ["BOTHWAYS_CACHE"], "outputs").glob("*")]

@@ -14,7 +14,7 @@ from bothways.base.errors import InputError
 from bothways.search.database import DATABASE, Database, from_stored, to_stored
 from bothways.search.indexing import index
 from bothways.search.store import Store
-from bothways.text.retrieval.words import invert
+from bothways.text.retrieval.bm25 import invert
 
 
 def test_lists_of_many_batches_are_those_of_one(tmp_path):

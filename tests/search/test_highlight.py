@@ -1,6 +1,7 @@
 """The sentence and the words of a passage that match a query."""
 
-from bothways.text.retrieval.words import Analyzer, matching_sentence, matching_words, sentence_spans
+from bothways.search.matching import matching_sentence, matching_words, sentence_spans
+from bothways.text.retrieval.words import Analyzer
 from tests.search.tables import small_static
 
 TEXT = "# Report\nDr. Smith paid the fee. The cat sat\non the mat.\n\nA kitten sat."

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bothways.inference.ranking import best, fuse
+from bothways.text.retrieval.fusion import best, fuse
 
 
 def test_best_are_ordered_by_score_then_slot():

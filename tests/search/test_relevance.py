@@ -22,7 +22,8 @@ from bothways.search.relevance import (
 )
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Store
-from bothways.text.retrieval.words import Analyzer, Bm25, invert
+from bothways.text.retrieval.bm25 import Bm25, invert
+from bothways.text.retrieval.words import Analyzer
 
 TEXTS = ["a late fee", "the fee of the invoice", "a cat", "the cat and the late kitten"]
 

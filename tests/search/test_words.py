@@ -6,18 +6,9 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bothways.text.retrieval.words import (
-    ENOUGH_PASSAGES,
-    K1,
-    Analyzer,
-    B,
-    Bm25,
-    InvertedList,
-    background_shares,
-    invert,
-    marks,
-    matching_words,
-)
+from bothways.search.matching import matching_words
+from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
+from bothways.text.retrieval.words import ENOUGH_PASSAGES, K1, Analyzer, B, background_shares, marks
 
 DOCUMENTS = [["fee", "late", "fee"], ["invoice"], [], ["late", "invoice", "fee", "fee", "fee", "paid"]]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bothways.inference.ranking import fuse
-from bothways.text.retrieval.words import Analyzer, Bm25, InvertedList, background_shares, invert
+from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
+from bothways.text.retrieval.fusion import fuse
+from bothways.text.retrieval.words import Analyzer, background_shares
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bothways.inference.jobs import blocks, jobs, journal
+from bothways.inference.jobs import blocks, jobs, journal, verbs
 from bothways.inference.load import load
-from bothways.scale import parts
 from bothways.settings import Embed
 
 CALLS = ("fsync", "replace", "unlink")
@@ -31,7 +30,7 @@ def child(settings, dies_at=0, after=None):
     if number == 0:
         die_at(dies_at)
         try:
-            parts.embed(settings)
+            verbs.embed(settings)
             os._exit(0)
         finally:
             os._exit(1)
@@ -77,7 +76,7 @@ def killed(job):
     resumed = replace(new, resume=True)
     model = load(new.model, dtype="float32")
     jobs.load = lambda *arguments, **options: model
-    parts.embed(new)
+    verbs.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)
     if shares is None:  # a new file each time, resumed to its end

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.inference.jobs import blocks, jobs
+from bothways.inference.jobs import blocks, jobs, verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.scale import parts
@@ -61,7 +61,7 @@ def write_table(file, first, rows):
 def embed(models, file, out, *, model=None, **options):
     """model: in place of a small encoder."""
     model = model or models / "vectors"
-    return parts.embed(Embed(model=model, file=str(file), out=out, text_column="text", dtype="float32", **options))
+    return verbs.embed(Embed(model=model, file=str(file), out=out, text_column="text", dtype="float32", **options))
 
 
 def contents(out):
@@ -96,8 +96,8 @@ def test_two_processes_write_the_bytes_of_one(models, folder, tmp_path, monkeypa
     assert processes and os.getpid() not in processes
     monkeypatch.setattr(blocks, "ROWS", 4)
     settings = dict(model=models / "labels", file=str(folder / "4.csv"), dtype="float32", keep_columns="id")
-    parts.predict(Predict(out=tmp_path / "one.csv", **settings))
-    parts.predict(Predict(out=tmp_path / "two.csv", workers=2, **settings))
+    verbs.predict(Predict(out=tmp_path / "one.csv", **settings))
+    verbs.predict(Predict(out=tmp_path / "two.csv", workers=2, **settings))
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
 
 
@@ -131,8 +131,8 @@ def test_predictions_in_parts_keep_columns_and_list_skipped_rows(models, folder,
         opened.write("too,many,columns\n")
     settings = dict(model=models / "labels", file=str(folder), out=tmp_path / "out", dtype="float32")
     with pytest.raises(InputError, match=r"0\.csv: row 7 .*--on-error skip"):
-        parts.predict(Predict(**settings))
-    journal = parts.predict(Predict(**settings, on_error="skip", resume=True))
+        verbs.predict(Predict(**settings))
+    journal = verbs.predict(Predict(**settings, on_error="skip", resume=True))
     assert journal.set_aside == 1 and journal.rows == sum(range(7, 12)) + 1
     (listed,) = (tmp_path / "out" / "_skipped").iterdir()
     assert json.loads(listed.read_text())["row"] == 7 and listed.name == "part-00000-of-00005.jsonl"
@@ -250,7 +250,7 @@ def test_a_dry_run_writes_nothing_and_says_parts_bytes_time_and_cost(models, fol
     estimate = embed(models, folder, tmp_path / "out", dry_run=True)
     assert (estimate.files, estimate.parts, estimate.bytes) == (5, 5, size)
     assert 20 < estimate.rows < 90 and estimate.seconds > 0
-    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * parts.CORE_HOUR * parts.num_threads())
+    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * estimate.CORE_HOUR * parts.num_threads())
     one = embed(models, folder / "0.csv", tmp_path / "v.npy", dry_run=True)
     assert one.parts == 1 and {*tmp_path.iterdir()} == {folder}
 

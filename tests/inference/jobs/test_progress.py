@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from bothways.base.log import Heartbeat, messages_to
-from bothways.inference.jobs import blocks, job_progress, jobs
+from bothways.inference.jobs import blocks, job_progress, jobs, verbs
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import PartialOutput
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.scale import parts
 from bothways.settings import Embed, Predict
 from bothways.text.data.stream import ModelInput
 
@@ -100,9 +99,9 @@ def test_each_batch_of_a_block_is_progress(verb, model, file, tmp_path, monkeypa
     monkeypatch.setattr(jobs, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
     monkeypatch.setattr(JobProgress, "show", lambda self, done: shown.append(done))
     if verb == "embed":
-        parts.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+        verbs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
     elif verb == "predict":
-        parts.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
+        verbs.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
     else:
         assert sum(map(len, jobs.predict_blocks(Predict(model=model, file=str(file))))) == 23
     assert len(shown) > 5 and shown == sorted(shown) and shown[-1] == 23
@@ -112,7 +111,7 @@ def test_a_job_logs_lines_of_its_progress(model, file, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
     lines = []
     with messages_to(lines.append):
-        parts.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
+        verbs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
     assert lines and all(line.startswith("v.npy: ") for line in lines)
 
 
@@ -130,7 +129,7 @@ def test_an_interrupted_job_resumes_at_a_border_of_bytes_to_the_same_output(mode
     monkeypatch.setattr(blocks, "BYTES", 300)
     whole, out = tmp_path / "whole.npy", tmp_path / "v.npy"
     settings = {"model": model, "file": str(file), "dtype": "float32"}
-    parts.embed(Embed(out=whole, **settings))
+    verbs.embed(Embed(out=whole, **settings))
     add = PartialOutput.add
 
     def interrupted(self, *arguments):
@@ -140,11 +139,11 @@ def test_an_interrupted_job_resumes_at_a_border_of_bytes_to_the_same_output(mode
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(PartialOutput, "add", interrupted)
-        parts.embed(Embed(out=out, **settings))
+        verbs.embed(Embed(out=out, **settings))
     journal = json.loads((tmp_path / ".v.npy.partial.json").read_text())
     assert 3 < journal["rows"] < 23
     with monkeypatch.context() as patched, pytest.raises(Exception, match="block: .*'bytes': 300.* -> .*'bytes': 301"):
         patched.setattr(blocks, "BYTES", 301)
-        parts.embed(Embed(out=out, resume=True, **settings))
-    parts.embed(Embed(out=out, resume=True, **settings))
+        verbs.embed(Embed(out=out, resume=True, **settings))
+    verbs.embed(Embed(out=out, resume=True, **settings))
     assert out.read_bytes() == whole.read_bytes() and len(np.load(out)) == 23

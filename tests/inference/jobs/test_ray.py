@@ -12,7 +12,7 @@ import pytest
 
 import bothways
 from bothways.base.errors import InputError
-from bothways.scale import parts
+from bothways.inference.jobs import verbs
 from bothways.scale import ray as placing
 from bothways.settings import Embed
 
@@ -55,7 +55,7 @@ def contents(out):
 def test_an_error_in_a_part_ends_the_job_with_its_line(cluster, folder, tmp_path):
     (folder / "07.csv").write_text('text\na\n"b')
     with pytest.raises(InputError, match=r"07\.csv: row 1 .*not valid CSV"):
-        parts.embed(Embed(out=tmp_path / "out", ray="auto", workers=1, file=str(folder), model="bothways-en-static"))
+        verbs.embed(Embed(out=tmp_path / "out", ray="auto", workers=1, file=str(folder), model="bothways-en-static"))
     assert not (tmp_path / "out" / "_manifest.json").exists()
 
 

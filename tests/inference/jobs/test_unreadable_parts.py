@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.inference.jobs import jobs
+from bothways.inference.jobs import jobs, verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.scale import parts
@@ -29,7 +29,7 @@ def classifier(make_model, tokenizer, tmp_path_factory):
 
 
 def embed(file, out, **options):
-    return parts.embed(Embed(model=STATIC, file=str(file), out=out, **options))
+    return verbs.embed(Embed(model=STATIC, file=str(file), out=out, **options))
 
 
 def write(file, content):
@@ -71,7 +71,7 @@ def test_a_table_without_rows_is_a_part_without_rows(classifier, tmp_path, order
     for name, content in EMPTY.items():
         write(tmp_path / "in" / f"{order}-{name}", content)
     write(tmp_path / "in" / "5.csv", ["the cat", "a mat", "dogs"])
-    journal = parts.predict(Predict(model=classifier, file=str(tmp_path / "in"), out=tmp_path / "out", dtype="float32"))
+    journal = verbs.predict(Predict(model=classifier, file=str(tmp_path / "in"), out=tmp_path / "out", dtype="float32"))
     assert (journal.rows, journal.results, journal.set_aside) == (3, 3, 0)
     assert len(records(tmp_path / "out")) == len(EMPTY) + 1
     schemas = {str(pyarrow.parquet.read_schema(file)) for file in (tmp_path / "out").glob("part-*.parquet")}
@@ -83,7 +83,7 @@ def test_columns_that_are_named_are_kept_although_a_part_has_none(classifier, tm
     write(tmp_path / "in" / "0.jsonl", b"")
     write(tmp_path / "in" / "1.parquet", TABLE)
     settings = dict(model=classifier, file=str(tmp_path / "in"), dtype="float32")
-    parts.predict(Predict(**settings, out=tmp_path / "out", keep_columns="id, text"))
+    verbs.predict(Predict(**settings, out=tmp_path / "out", keep_columns="id, text"))
     assert table_of(tmp_path / "out")["text"].to_pylist() == TABLE["text"].to_pylist()
 
 

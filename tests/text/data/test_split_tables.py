@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bothways.api import train
 from bothways.base.errors import InputError
 from bothways.base.log import messages_to
-from bothways.cli.verbs import train
 from bothways.evaluation import evaluate
+from bothways.inference.jobs import verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.scale import parts
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
 from bothways.tasks.classify import Classification
 from bothways.text.data.examples import read_table
@@ -237,10 +237,10 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
     scores, vectors = [], []
     for file in (options.train, joined):
         out = tmp_path / f"{file.stem}-out.jsonl"
-        parts.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
+        verbs.predict(Predict(model=model, file=str(file), out=out, dtype="float32"))
         scores.append([json.loads(line)["score"] for line in out.read_text().splitlines()])
         out = tmp_path / f"{file.stem}-out.npy"
-        parts.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
+        verbs.embed(Embed(model=model, file=str(file), out=out, dtype="float32"))
         vectors.append(np.load(out))
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)  # white space is white space to BERT
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)

@@ -9,8 +9,8 @@ import pytest
 import bothways
 from bothways.base.errors import InputError
 from bothways.evaluation import before_after, evaluate
+from bothways.inference.jobs.verbs import predict
 from bothways.model.checkpoint import checkpoint
-from bothways.scale.parts import predict
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
 from bothways.tasks import tag

@@ -13,10 +13,10 @@ import bothways
 from bothways.base.errors import InputError
 from bothways.base.log import messages_to
 from bothways.evaluation import evaluate
+from bothways.inference.jobs.verbs import predict
 from bothways.inference.predictor import Predictor
 from bothways.measure.metrics.entities import entity_scores
 from bothways.model.checkpoint import checkpoint
-from bothways.scale.parts import predict
 from bothways.settings import Evaluate, Predict
 from bothways.tasks import tag, tag_examples
 from bothways.tasks.training_task import compute_outputs

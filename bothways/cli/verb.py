@@ -1,0 +1,49 @@
+"""A verb of the command line: its settings, its function, what prints its result, and its help."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from bothways.base.errors import packages_named
+from bothways.base.log import working
+from bothways.base.paths import with_copies
+from bothways.base.registry import load_name
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line. Modules are imported when it runs, so that --help is fast.
+
+    settings: "module:Class" of its settings, such as "bothways.settings.predict:Predict"
+    function: "module:function" that takes settings and returns a result
+    help: its line in `bothways --help`
+    output: "module:function" that prints settings and result; "": the result prints itself, by `to_json` and `lines`
+    trains: whether `bothways.train` accepts the settings
+    waits: whether it runs until it is stopped, so that elapsed time is not progress
+    example: arguments, for --help
+    words: other words that people type for it
+    """
+
+    settings: str
+    function: str
+    help: str
+    output: str = ""
+    trains: bool = False
+    waits: bool = False
+    example: str = ""
+    words: str = ""
+
+    @property
+    def settings_class(self) -> type[Any]:
+        loaded: type[Any] = load_name(self.settings)
+        return loaded
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """Import the function. name: of the verb, for messages."""
+        with packages_named(name):
+            function: Callable[..., Any] = load_name(self.function)
+        named = wraps(function)(packages_named(name)(function))
+        if self.waits:
+            return named
+        return wraps(function)(working(name)(with_copies(named)))

@@ -1,0 +1,78 @@
+"""The estimated time and cost of a job, from the time of its first rows."""
+
+import math
+import time
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from bothways.base.device import num_threads
+from bothways.inference.jobs import jobs
+from bothways.inference.jobs.blocks import SAMPLE_SIZE, estimate_num_rows, split_into_blocks
+from bothways.inference.jobs.file_job import NO_COLUMNS, open_file_job
+from bothways.inference.predictor import Predictor
+from bothways.settings.predict import Embed, Predict
+
+SAMPLE_ROWS = 256  # of which the time is measured
+SAMPLE_FILES = 64  # of which the rows are counted or estimated
+CORE_HOUR = 0.04  # US dollars, usual prices of clouds in 2026
+GPU_HOUR = 2.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated rows, seconds and dollars of a job; None if unknown. price: the basis of the dollars."""
+
+    files: int
+    parts: int
+    bytes: int
+    rows: int | None
+    seconds: float | None
+    dollars: float | None
+    price: str
+
+
+def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
+    """The estimated time and cost of a job, from the time of its first rows."""
+    settings = job.settings
+    size = sum(map(size_of, files))
+    num_rows = _num_rows(files, settings, job.model)
+    is_cpu = job.model.device == "cpu"
+    hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
+    price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
+    block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
+    if not num_rows or block is None or not block.inputs:
+        return Estimate(len(files), num_parts, size, num_rows, None, None, price)
+    start = time.perf_counter()
+    jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
+    seconds = (time.perf_counter() - start) / len(block) * num_rows
+    return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)
+
+
+def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) -> int | None:
+    """The rows of all files: counted in up to SAMPLE_FILES small ones, else estimated from such a sample; None if
+    nothing is known of it."""
+    sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
+    num_rows = num_bytes = 0
+    for file in sample:
+        size = size_of(file)
+        if size > SAMPLE_SIZE:
+            rows = estimate_num_rows(str(file), settings.encoding)
+        else:
+            inputs = open_file_job(replace(settings, file=str(file)), model, NO_COLUMNS).inputs
+            rows = sum(1 for _ in inputs) - (inputs.error is not None)
+        if rows is not None:
+            num_rows += rows
+            num_bytes += size
+    total = sum(map(size_of, files))
+    if not num_bytes:
+        return None if total else 0
+    return round(num_rows * total / num_bytes)
+
+
+def size_of(file: Path) -> int:
+    """The bytes of a file; 0 for a link to nothing."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
