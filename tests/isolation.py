@@ -58,6 +58,7 @@ CACHES = {
     "bothways.base.device.measure_peak_flops",
     "bothways.base.device.processor_name",
     "bothways.base.errors.id_column",
+    "bothways.base.registry.read_entry_points",
     "bothways.measure.metrics.intervals._draw_few",
     "bothways.model.disentangled._table_rows",
     "bothways.model.int8.fast_int8",

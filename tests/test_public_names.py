@@ -6,8 +6,9 @@ from dataclasses import is_dataclass
 import pytest
 
 import bothways
+from bothways import api
 from bothways.base.errors import InputError, format_count
-from bothways.cli import verbs
+from bothways.cli.verbs import VERBS
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
 from bothways.tasks.scores import Scores
@@ -37,12 +38,12 @@ def test_train_is_typed_by_the_class_of_settings():
         "PretrainingResult": bothways.PretrainingResult
     }
     scope |= {"FineTuneResult": bothways.FineTuneResult, "Callbacks": object}
-    hints = [typing.get_type_hints(overload, scope) for overload in typing.get_overloads(verbs.train)]
+    hints = [typing.get_type_hints(overload, scope) for overload in typing.get_overloads(api.train)]
     assert [(hint["settings"], hint["return"]) for hint in hints] == [
         (settings.Pretrain | settings.Distill, bothways.PretrainingResult),
         (settings.FineTune, bothways.FineTuneResult),
     ]  # fmt: skip
-    trained = [verb.settings_class for verb in verbs.VERBS.values() if verb.trains]
+    trained = [verb.settings_class for verb in VERBS.values() if verb.trains]
     assert all(issubclass(cls, (settings.TextTraining, settings.FineTune)) for cls in trained) and len(trained) == 8
 
 

@@ -96,9 +96,9 @@ SCHEMES = Registry[type[RemotePath]](
     "scheme",
     "bothways.schemes",
     {
-        "s3": "bothways.scale.object_storage:RemotePath",
-        "gs": "bothways.scale.object_storage:RemotePath",
-        "az": "bothways.scale.object_storage:RemotePath",
+        "s3": "bothways.scale.object_storage:CloudPath",
+        "gs": "bothways.scale.object_storage:CloudPath",
+        "az": "bothways.scale.object_storage:CloudPath",
     },
 )
 

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import bothways
+from bothways.base.registry import load_name
 from bothways.cli import main, output
+from bothways.cli.verb import Verb
 from bothways.cli.verbs import VERBS
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -89,7 +91,7 @@ DEVICE_COMMANDS = (
 def test_a_result_without_a_function_prints_itself(capsys):
     result = SimpleNamespace(to_json=lambda: {"score": 1.5}, lines=lambda: ["score 1.5", "of 3 rows"])
     for json_only, expected in ((False, "score 1.5\nof 3 rows\n"), (True, '{"score": 1.5}\n')):
-        output.print_result("new", SimpleNamespace(json=json_only), result)
+        output.print_result(Verb("", "", ""), SimpleNamespace(json=json_only), result)
         assert capsys.readouterr().out == expected
 
 
@@ -129,8 +131,8 @@ def test_help_names_every_verb(capsys):
 
 def test_every_verb_has_a_function_and_prints_its_result():
     for name, verb in VERBS.items():
-        assert callable(verb.load()), name
-        assert callable(getattr(output, name.split()[0], None)) or name == "check", name  # which prints itself
+        assert callable(verb.load(name)), name
+        assert verb.output == "" or callable(load_name(verb.output)), name
         assert len(verb.help) < 90 and verb.help[0].islower() and not verb.help.endswith("."), name
 
 

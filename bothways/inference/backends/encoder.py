@@ -3,6 +3,8 @@
 Letters: N texts, W windows of them, T tokens, S tokens of one text, L layers, H hidden size, C outputs of a head.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -10,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,12 +32,14 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
-from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds, Pooling, pool_rows
 from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked, prefetch, without_garbage_collection
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from bothways.tasks.fill import Words
 
 ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
@@ -87,7 +91,7 @@ class EncoderBackend(TokenBackend):
         device: str = "auto",
         adapter: Path | None = None,
         **options: Any,
-    ) -> "EncoderBackend":
+    ) -> EncoderBackend:
         """Load a checkpoint, perhaps with an adapter. options: window and batch_tokens."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
@@ -103,7 +107,7 @@ class EncoderBackend(TokenBackend):
                 directory.warn(note)
         return backend
 
-    def with_adapter(self, directory: Path) -> "EncoderBackend":
+    def with_adapter(self, directory: Path) -> EncoderBackend:
         """This model with an adapter. Its weights are shared, not copied."""
         from bothways.model.checkpoint.adapter import attach
         from bothways.model.checkpoint.formats.adapter import AdapterFiles

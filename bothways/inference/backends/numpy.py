@@ -4,6 +4,8 @@ forward.py has the model. Packed weights are unpacked once, into a file of the c
 memory; of the word table, only the rows of a text are read.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from math import prod
 from pathlib import Path
 from threading import get_ident
 from time import time
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -33,11 +35,13 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.checkpoint.weights import TensorFiles, is_finite, not_finite_error, open_safetensors
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.tasks.arrays import top_k
-from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds
 from bothways.text.batch import token_arrays
 from bothways.text.batching import sort_by_length, token_batches
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from bothways.tasks.fill import Words
 
 Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
@@ -72,7 +76,7 @@ class NumpyBackend(TokenBackend):
         device: str = "auto",
         adapter: Path | None = None,
         **options: Any,
-    ) -> "NumpyBackend":
+    ) -> NumpyBackend:
         """Load a checkpoint. options: window and batch_tokens. InputError for all that needs torch."""
         named = {"dtype": dtype not in ("auto", "float32", "fp32"), "device": device not in ("auto", "cpu")}
         for name, value in {"dtype": dtype, "device": device}.items():

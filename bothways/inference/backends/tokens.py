@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,13 @@ from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
 from bothways.model.config import EncoderConfig, encodes_separately
 from bothways.tasks import task_from_heads
-from bothways.tasks.fill import Words
 from bothways.tasks.pooling import Bounds, Pooling, pool_windows, pooling_name
 from bothways.tasks.windows import is_truncated, own_rows
 from bothways.text.batching import without_garbage_collection
 from bothways.text.tokenizer.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from bothways.tasks.fill import Words
 
 
 class TokenBackend(Backend):

@@ -15,8 +15,9 @@ import psutil
 import pyarrow.parquet
 import pytest
 
+from bothways.base.device import num_threads
 from bothways.base.errors import InputError
-from bothways.inference.jobs import blocks, jobs, verbs
+from bothways.inference.jobs import blocks, estimate, jobs, verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.scale import parts
@@ -247,10 +248,10 @@ def test_what_has_no_parts_is_refused_with_a_way_out(models, folder, tmp_path):
 
 def test_a_dry_run_writes_nothing_and_says_parts_bytes_time_and_cost(models, folder, tmp_path):
     size = sum(file.stat().st_size for file in folder.rglob("*.csv"))
-    estimate = embed(models, folder, tmp_path / "out", dry_run=True)
-    assert (estimate.files, estimate.parts, estimate.bytes) == (5, 5, size)
-    assert 20 < estimate.rows < 90 and estimate.seconds > 0
-    assert estimate.dollars == pytest.approx(estimate.seconds / 3600 * estimate.CORE_HOUR * parts.num_threads())
+    estimated = embed(models, folder, tmp_path / "out", dry_run=True)
+    assert (estimated.files, estimated.parts, estimated.bytes) == (5, 5, size)
+    assert 20 < estimated.rows < 90 and estimated.seconds > 0
+    assert estimated.dollars == pytest.approx(estimated.seconds / 3600 * estimate.CORE_HOUR * num_threads())
     one = embed(models, folder / "0.csv", tmp_path / "v.npy", dry_run=True)
     assert one.parts == 1 and {*tmp_path.iterdir()} == {folder}
 

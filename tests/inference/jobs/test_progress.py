@@ -81,7 +81,7 @@ def test_without_a_terminal_a_line_is_logged_every_half_minute(caplog):
 
 
 def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged(monkeypatch, caplog):
-    for place in ("inference.jobs.job_progress", "log"):
+    for place in ("inference.jobs.job_progress", "base.log"):
         monkeypatch.setattr(f"bothways.{place}.draws_bars", lambda: True)
     clock = Clock(0)
     with JobProgress("v.npy", 100, done=40, clock=clock) as job:
