@@ -15,7 +15,7 @@ from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 
-PACKAGE = Path(log.__file__).parent
+PACKAGE = Path(log.__file__).parent.parent
 LABELS = ("x", "\x1b[2Jé", "\x9b31m\u202ez\n")  # clears the screen; a C1 escape, another direction, a line feed
 ACTING = {*map(chr, [*range(32), *range(127, 160), 0x061C, *range(0x200E, 0x2010), *range(0x2028, 0x202F)])} - {"\n"}
 ACTING |= {*map(chr, range(0x2066, 0x206A))}
