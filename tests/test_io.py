@@ -16,7 +16,7 @@ from bothways.base.io import atomic_directory, check_target, find_backup, remove
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 
-ROOT = Path(io.__file__).parent.parent
+ROOT = Path(io.__file__).parents[2]
 
 
 def write(target, version, names=("config.json", "weights")):
