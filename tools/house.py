@@ -1,120 +1,262 @@
 """The shape of the package: `make check` ends with it.
 
-    python -m tools.house
+    python -m tools.house [PACKAGE]
 
-Exits with status 1 where files import each other in a circle, or where a function has over 60 logical lines: lines with
-code, lone brackets and docstrings aside. Neither lines nor files are limited, since air is cheap; what must not grow
-are ideas. So the options of each verb are printed too: docs/LOG.md has a sentence for each new one.
+Three things are held, and exit with status 1: files that import each other in a circle, doors (folders) that do, and
+functions of over 60 logical lines. Everything else is printed, and limits nothing: a limit on lines was met by packing
+them (docs/LOG.md). The same counts hold for any package, for comparison.
+
+A logical line has code: blank lines, comments, docstrings and lone brackets are none. Code tokens leave out comments,
+docstrings and imports.
 """
 
 import ast
 import io
+import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, fields
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bothways"
 DATA = {"pretrained", "sample"}  # folders without code
 MAX_FUNCTION_LINES = 60
+LONG_FILE = 500  # lines
+MANY_ARGUMENTS = 6  # positional ones
 
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 BRACKETS = set("()[]{},:")  # a line of these alone closes or opens a call, and has no code of its own
+PRONOUNS = re.compile(r"\b(?:that|those) of\b")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file, read once. path: relative to the package, without .py."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+    @cached_property
+    def tokens(self) -> list[tokenize.TokenInfo]:
+        """The tokens of code: without layout, comments and docstrings."""
+        found = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [token for token in found if token.type not in LAYOUT and token.start[0] not in self.docstring_lines]
+
+    @cached_property
+    def docstring_lines(self) -> set[int]:
+        rows = set[int]()
+        for node in ast.walk(self.tree):
+            has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if has_body and ast.get_docstring(node, clean=False) is not None:  # type: ignore[arg-type]
+                docstring = node.body[0]  # type: ignore[attr-defined]
+                rows.update(range(docstring.lineno, docstring.end_lineno + 1))
+        return rows
+
+    @cached_property
+    def import_lines(self) -> set[int]:
+        rows = set[int]()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                rows.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        return rows
+
+    @cached_property
+    def logical_lines(self) -> set[int]:
+        return {token.start[0] for token in self.tokens if token.string not in BRACKETS}
+
+    @property
+    def door(self) -> str:
+        """The folder at the top that has the file; "" for a file at the top itself."""
+        folder, slash, _ = self.path.partition("/")
+        return folder if slash else ""
 
 
 @dataclass(frozen=True)
 class House:
-    """What is measured.
+    """The measures of a package.
 
-    long_functions: "file.py: name" of those over the limit -> logical lines.
+    counts: by name, in the order in which they are printed.
+    long_functions: "file.py: name" of functions over the limit -> logical lines.
     circle: files that import each other.
+    door_circle: doors that do.
     """
 
-    lines: int
-    files: int
-    doors: int
+    counts: dict[str, float]
     longest_function: int
     long_functions: dict[str, int]
     circle: list[str]
+    door_circle: list[str]
 
     def faults(self) -> list[str]:
-        """A line for whatever must not be."""
+        """A line for everything that is held, and is not so."""
         faults = [
             f"{name} has {count} logical lines, over {MAX_FUNCTION_LINES}: divide it"
             for name, count in self.long_functions.items()
         ]
         if self.circle:
             faults.append(f"these files import each other in a circle: {', '.join(self.circle)}")
+        if self.door_circle:
+            faults.append(f"these doors import each other in a circle: {', '.join(self.door_circle)}")
         return faults
 
 
 def measure(package: Path) -> House:
-    """Measures the Python files of a package."""
-    texts = {file: file.read_text(encoding="utf-8") for file in sorted(package.rglob("*.py"))}
-    trees = {file: ast.parse(text) for file, text in texts.items()}
-    doors = {file.relative_to(package).parts[0] for file in trees if file.parent != package} - DATA
+    """Measure the Python files of a package."""
+    files = [
+        SourceFile(file.relative_to(package).with_suffix("").as_posix(), file.read_text(encoding="utf-8"))
+        for file in sorted(package.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    ]
+    lengths = function_lengths(files)
+    long_functions = {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES}
 
-    lengths = {}
-    for file, tree in trees.items():
-        rows = logical_lines(texts[file], tree)
-        for node in functions(tree):
-            name = f"{file.relative_to(package)}: {node.name}"
-            length = sum(row in rows for row in range(node.lineno, (node.end_lineno or node.lineno) + 1))
-            lengths[name] = max(length, lengths.get(name, 0))
-
+    graph = import_graph(package.name, files)
+    inside = {path: targets for path, targets in graph.items() if "/" in path}
     return House(
-        lines=sum(len(text.splitlines()) for text in texts.values()),
-        files=len(texts),
-        doors=len(doors),
+        counts=count_all(files),
         longest_function=max(lengths.values(), default=0),
-        long_functions={name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES},
-        circle=[str(file.relative_to(package)) for file in find_circle(package, trees)],
+        long_functions=long_functions,
+        circle=[f"{path}.py" for path in find_circle(inside)],
+        door_circle=find_circle(door_graph(files, graph)),
     )
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+# --- counts -----------------------------------------------------------------------------------------------------------
 
 
-def logical_lines(text: str, tree: ast.Module) -> set[int]:
-    """The lines that have code: neither blank nor a comment, nor part of a docstring, nor brackets alone."""
-    rows = {
-        token.start[0]
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type not in LAYOUT and token.string not in BRACKETS
+def count_all(files: list[SourceFile]) -> dict[str, float]:
+    """All counts of some files by name."""
+    lines = sum(len(file.lines) for file in files)
+    comments = sum(line.strip().startswith("#") for file in files for line in file.lines)
+    code_tokens = sum(1 for file in files for token in file.tokens if token.start[0] not in file.import_lines)
+    code_lines = {
+        (file.path, token.start[0])
+        for file in files
+        for token in file.tokens
+        if token.start[0] not in file.import_lines
     }
-    for node in [tree, *functions(tree), *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]:
-        if ast.get_docstring(node, clean=False) is not None:
-            docstring = node.body[0]
-            rows -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
-    return rows
+    bodies = [line for file in files for line in body_lines(file)]
+    blank = sum(not line.strip() for line in bodies)
+
+    return {
+        "code tokens": code_tokens,
+        "tokens a logical line": round(code_tokens / max(1, len(code_lines)), 2),
+        "comments a thousand lines": round(1000 * comments / max(1, lines), 1),
+        "blank lines in functions, %": round(100 * blank / max(1, len(bodies)), 1),
+        "assignments of unrelated values on one line": sum(map(count_packed, files)),
+        f"calls with {MANY_ARGUMENTS} or more positional arguments": sum(map(count_wide_calls, files)),
+        "'that of' and 'those of'": sum(len(PRONOUNS.findall(file.text)) for file in files),
+        "lines": lines,
+        "files": len(files),
+        f"files over {LONG_FILE} lines": sum(len(file.lines) > LONG_FILE for file in files),
+        "doors": len({file.door for file in files} - DATA - {""}),
+    }
 
 
-def find_circle(package: Path, trees: Mapping[Path, ast.Module]) -> list[Path]:
-    """Files that import each other in a circle, wherever in the file they do; imports for type checking aside."""
-    graph = {file: {*imported(package, tree)} - {file} for file, tree in trees.items() if file.parent != package}
+def body_lines(file: SourceFile) -> Iterator[str]:
+    """The lines of all functions after their docstrings."""
+    for function in file.functions:
+        first = function.body[0]
+        start = first.lineno - 1
+        if ast.get_docstring(function) is not None:
+            start = first.end_lineno or first.lineno
+        yield from file.lines[start : function.end_lineno]
+
+
+def count_packed(file: SourceFile) -> int:
+    """Assignments such as `a, b = c, d`, but for swaps."""
+    count = 0
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            names = {ast.unparse(element) for element in target.elts}
+            values = {ast.unparse(element) for element in node.value.elts}
+            count += not names & values
+    return count
+
+
+def count_wide_calls(file: SourceFile) -> int:
+    """Calls with many positional arguments, of which a reader cannot tell the meaning."""
+    calls = (node for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+    numbers = (sum(not isinstance(argument, ast.Starred) for argument in call.args) for call in calls)
+    return sum(number >= MANY_ARGUMENTS for number in numbers)
+
+
+def function_lengths(files: list[SourceFile]) -> dict[str, int]:
+    """The logical lines of each function by "file.py: name"; of several with one name, the greatest number."""
+    lengths: dict[str, int] = defaultdict(int)
+    for file in files:
+        for function in file.functions:
+            name = f"{file.path}.py: {function.name}"
+            rows = range(function.lineno, (function.end_lineno or function.lineno) + 1)
+            lengths[name] = max(lengths[name], sum(row in file.logical_lines for row in rows))
+    return lengths
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def import_graph(package: str, files: list[SourceFile]) -> dict[str, set[str]]:
+    """The files that each file imports, wherever in the file it does; imports for type checking aside."""
+    paths = {file.path for file in files}
+    return {file.path: {*imported(package, file, paths)} - {file.path} for file in files}
+
+
+def imported(package: str, file: SourceFile, paths: set[str]) -> Iterator[str]:
+    """The paths of the files that a file imports. paths: of all files."""
+    branches = (node for node in ast.walk(file.tree) if isinstance(node, ast.If))
+    for_types = {inner for node in branches if "TYPE_CHECKING" in ast.unparse(node.test) for inner in ast.walk(node)}
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.ImportFrom) or node in for_types:
+            continue
+        if not node.module or not node.module.startswith(f"{package}."):
+            continue
+        module = node.module.removeprefix(f"{package}.").replace(".", "/")
+        inner = [f"{module}/{alias.name}" for alias in node.names]
+        yield from (path for path in inner if path in paths)
+        if not paths.issuperset(inner):  # a name of the module itself
+            yield from (path for path in (module, f"{module}/__init__") if path in paths)
+
+
+def door_graph(files: list[SourceFile], graph: Mapping[str, Set[str]]) -> dict[str, set[str]]:
+    """The doors that each door uses. A file at the top of the package is none."""
+    doors: dict[str, set[str]] = {file.door: set() for file in files if file.door}
+    for path, targets in graph.items():
+        door = path.partition("/")[0]
+        if door in doors:
+            used = {target.partition("/")[0] for target in targets}
+            doors[door] |= used & doors.keys() - {door}
+    return doors
+
+
+def find_circle(graph: Mapping[str, Set[str]]) -> list[str]:
+    """Names that lead to each other in a circle; empty without one."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        return list(error.args[1])
+        return [*dict.fromkeys(error.args[1])]
     return []
 
 
-def imported(package: Path, tree: ast.Module) -> Iterator[Path]:
-    """The files of the package that a file imports."""
-    branches = (node for node in ast.walk(tree) if isinstance(node, ast.If))
-    skipped = {inner for node in branches if ast.unparse(node.test) == "TYPE_CHECKING" for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        module = node.module if isinstance(node, ast.ImportFrom) and node not in skipped else None
-        if isinstance(node, ast.ImportFrom) and module and module.startswith(f"{package.name}."):
-            path = package.parent.joinpath(*module.split("."))
-            yield from (path / f"{alias.name}.py" for alias in node.names if (path / f"{alias.name}.py").exists())
-            if path.with_suffix(".py").exists():
-                yield path.with_suffix(".py")
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 def options_by_verb() -> dict[str, set[str]]:
@@ -124,19 +266,21 @@ def options_by_verb() -> dict[str, set[str]]:
     return {name: {field.name for field in fields(verb.settings_class)} for name, verb in VERBS.items()}
 
 
-def main() -> None:
-    house = measure(PACKAGE)
-    options = options_by_verb()
+def describe_options(options: Mapping[str, Set[str]]) -> str:
+    names = set[str]().union(*options.values())
+    by_number = sorted(options.items(), key=lambda verb: -len(verb[1]))
+    return f"options: {len(names)} names; " + ", ".join(f"{verb} {len(known)}" for verb, known in by_number)
 
-    print(
-        f"house: {house.lines:,} lines in {house.files} files and {house.doors} doors, "
-        f"longest function {house.longest_function} of {MAX_FUNCTION_LINES} logical lines"
-    )
-    by_verb = sorted(options.items(), key=lambda verb: -len(verb[1]))
-    print(
-        f"options: {len(set.union(*options.values()))} names; "
-        + ", ".join(f"{verb} {len(names)}" for verb, names in by_verb)
-    )
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    house = measure(Path(arguments[0]) if arguments else PACKAGE)
+
+    for name, count in house.counts.items():
+        print(f"{count:>9,}  {name}")
+    print(f"{house.longest_function:>9,}  logical lines of the longest function, of {MAX_FUNCTION_LINES}")
+    if not arguments:
+        print(describe_options(options_by_verb()))
 
     if faults := house.faults():
         sys.exit("\n".join(faults))

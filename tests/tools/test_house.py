@@ -38,15 +38,64 @@ def package(tmp_path):
 def test_blank_lines_comments_docstrings_and_lone_brackets_are_no_logical_lines(package):
     measured = house.measure(package)
     assert measured.longest_function == 4  # def, return, 1, 2
-    assert (measured.lines, measured.files, measured.doors) == (23, 6, 2)
+    counts = measured.counts
+    assert (counts["lines"], counts["files"], counts["doors"]) == (23, 6, 2)
     assert measured.faults() == []
+
+
+def test_tokens_comments_and_blank_lines_are_those_of_a_count_by_hand(package):
+    (package / "a" / "two.py").unlink()
+    (package / "b" / "three.py").write_text("z = 1\n")
+    counts = house.measure(package).counts
+    # def first ( ) : return 1 / class C : def second ( self ) : return ( 1 , 2 , ) / z = 1 / x = 1
+    assert counts["code tokens"] == 7 + 16 + 3 + 3
+    assert counts["tokens a logical line"] == round(29 / 10, 2)
+    assert counts["comments a thousand lines"] == round(1000 / 18, 1)
+    assert counts["blank lines in functions, %"] == round(100 / 7, 1)  # of return 1, and of six lines of second
+
+
+@pytest.mark.parametrize(
+    ("line", "is_packed"),
+    [
+        ("a, b = c, d", True),
+        ("a, b = b, a", False),
+        ("a, b = f()", False),
+        ("a = b = c", False),
+        ("x.a, y = 1, 2", True),
+    ],
+)
+def test_an_assignment_of_unrelated_values_is_counted_and_a_swap_is_not(package, line, is_packed):
+    (package / "top.py").write_text(f"{line}\n")
+    assert house.measure(package).counts["assignments of unrelated values on one line"] == is_packed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_wide"), [("1, 2, 3, 4, 5", False), ("1, 2, 3, 4, 5, 6", True), ("*a, b=1", False)]
+)
+def test_calls_with_many_positional_arguments_are_counted(package, arguments, is_wide):
+    (package / "top.py").write_text(f"f({arguments})\n")
+    assert house.measure(package).counts["calls with 6 or more positional arguments"] == is_wide
+
+
+def test_doors_that_use_each_other_are_a_fault_even_if_their_files_do_not(package):
+    (package / "a" / "one.py").write_text("from pack.b.three import z\n")
+    (package / "b" / "three.py").write_text("z = 1\n")
+    (package / "b" / "four.py").write_text("def f():\n    from pack.a import two\n")
+    measured = house.measure(package)
+    assert measured.circle == [] and {*measured.door_circle} == {"a", "b"}
+    assert len(measured.faults()) == 1
+
+
+def test_a_use_in_types_alone_makes_no_circle_of_doors(package):
+    (package / "b" / "three.py").write_text("from pack.a import one\nz = 1\n")
+    assert house.measure(package).faults() == []  # a/two imports b/three for type checking
 
 
 def test_a_circle_is_found_wherever_the_import_is(package):
     (package / "a" / "two.py").write_text("def g():\n    from pack.b.three import z\n")
     measured = house.measure(package)
     assert {*measured.circle} == {"a/two.py", "b/three.py"}
-    assert len(measured.faults()) == 1
+    assert len(measured.faults()) == 2  # of files, and of their doors
 
 
 @pytest.mark.parametrize(("statements", "is_long"), [(59, False), (60, True)])
@@ -69,14 +118,13 @@ def test_the_package_has_no_circle_and_no_long_function(measured):
 
 def test_options_are_printed_by_verb(measured, monkeypatch, capsys):
     monkeypatch.setattr(house, "measure", lambda package: measured)
-    house.main()
+    house.main([])
     printed = capsys.readouterr().out
     for verb, names in house.options_by_verb().items():
         assert f"{verb} {len(names)}" in printed
 
 
-def test_a_fault_is_an_exit_status(monkeypatch, package):
+def test_a_fault_is_an_exit_status(package):
     (package / "top.py").write_text("def long():\n" + "    x = 1\n" * 60)
-    monkeypatch.setattr(house, "PACKAGE", package)
     with pytest.raises(SystemExit, match=r"^top.py: long has 61 logical lines"):
-        house.main()
+        house.main([str(package)])
