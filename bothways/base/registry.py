@@ -13,9 +13,16 @@ T = TypeVar("T")
 
 
 def load_name(place: str) -> Any:
-    """The object that "module:name" names; the name may have dots."""
+    """The object that "module:name" names; the name may have dots. InputError if the module is of an application of
+    Bothways that is not there."""
     module, _, name = place.partition(":")
-    return attrgetter(name)(import_module(module))
+    try:
+        return attrgetter(name)(import_module(module))
+    except ModuleNotFoundError as error:
+        application = ".".join(module.split(".")[:2])
+        if error.name == application:
+            raise InputError(f"{application} is not there; install all of Bothways") from None
+        raise
 
 
 class Registry(Mapping[str, T], Generic[T]):
