@@ -34,18 +34,28 @@ They waited at the station,travel
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Runs Python code in a directory with the copy; returns its output."""
+def library(tmp_path_factory):
+    """A copy of the package without the applications."""
     directory = tmp_path_factory.mktemp("library")
     ignored = shutil.ignore_patterns(*APPLICATIONS, "__pycache__", ".float32-*")
     shutil.copytree(PACKAGE, directory / "bothways", ignore=ignored)
-    (directory / "rows.csv").write_text(ROWS)
-    environment = os.environ | {"PYTHONPATH": str(directory), "OMP_NUM_THREADS": "1"}
+    return directory
+
+
+@pytest.fixture
+def run(library, tmp_path):
+    """Runs Python code with the copy, in a directory with rows; returns its output."""
+    (tmp_path / "rows.csv").write_text(ROWS)
+    environment = os.environ | {
+        "PYTHONPATH": str(library),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "BOTHWAYS_CACHE": str(tmp_path / "cache"),
+    }
 
     def run(code):
-        found = subprocess.run(
-            [sys.executable, "-c", code], cwd=directory, env=environment, capture_output=True, text=True
-        )
+        command = [sys.executable, "-c", code]
+        found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert found.returncode == 0, found.stderr
         return found.stdout
 
