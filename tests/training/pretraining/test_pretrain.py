@@ -174,7 +174,7 @@ def test_the_metadata_records_settings_versions_and_data(made, result, settings)
     assert "status" not in beside  # a model has none
 
 
-def test_sizes_are_logged(messages):
+def test_sizes_are_logged(result, messages):
     assert any("learned a vocabulary of" in line for line in messages)
     assert any("60 documents" in line for line in messages)
 
