@@ -21,6 +21,7 @@ from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.text.data.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
 from bothways.training.finetuning.baselines import BASELINES, BaselineScore, Resamples
+from bothways.training.finetuning.division import plan_minutes
 from bothways.training.finetuning.plan import Plan, log_epochs
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run
@@ -79,6 +80,7 @@ def train_seeds(plan: Plan, run: Run, *, folds_only: bool = False) -> list[SeedR
         with run.timed("teacher"):
             _ = plan.teacher_outputs  # computed here
     log_start(plan)
+    plan_minutes(plan, run)
     results = list[SeedResult]()
     for number, (seed, fold) in enumerate(plan.trainings):
         if fold is None and folds_only:
