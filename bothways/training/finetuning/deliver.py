@@ -25,6 +25,7 @@ from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training import results
+from bothways.training.finetuning.all_rows import SCORED, LastTraining
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.gain import TRAINED, save_trained
@@ -46,7 +47,7 @@ WIDE = 0.04  # width of an interval that is shown before the score: of few rows,
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 OPTIONAL = (
-    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered".split()
+    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered scored".split()
 )  # of a result
 
 
@@ -66,7 +67,8 @@ class FineTuneResult(results.RunResult):
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
-    dev, and where the trained one is; "" if that is delivered.
+    dev, and where the trained one is; "" if that is delivered. scored: which model the score is that of, if another
+    one is in `model`, which was trained on all rows afterwards; "" if it is that of the model.
     """
 
     task: str
@@ -89,6 +91,7 @@ class FineTuneResult(results.RunResult):
     readers: str = ""
     measured: str = ""
     not_delivered: str = ""
+    scored: str = ""
 
     def __repr__(self) -> str:
         """The score with its interval, which comes first if it is wide, the verdict and the directory; the attributes
@@ -182,10 +185,20 @@ class FineTuneResult(results.RunResult):
 
 
 def deliver(
-    plan: Plan, selection: Selection, comparison: Comparison, run: Run, *, trained: Plan | None = None
+    plan: Plan,
+    selection: Selection,
+    comparison: Comparison,
+    run: Run,
+    *,
+    trained: Plan | None = None,
+    last: LastTraining | None = None,
 ) -> FineTuneResult:
-    """Write the model, the TF-IDF model if it is saved, the report and the predictions; last the result, which marks
-    the run as done. trained: the plan of a training whose model is not delivered, if that is another one."""
+    """Write the model, the TF-IDF model if it is saved, the report and the predictions; at the end the result, which
+    marks the run as done.
+
+    trained: the plan of a training whose model is not delivered, if that is another one.
+    last: the training on all rows, whose model is delivered instead of the selected one.
+    """
     encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
     facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
     run_result = result = encoder_result(plan, selection, comparison)
@@ -201,6 +214,10 @@ def deliver(
     )
     if reason:
         run_result = result = result | {"not_delivered": reason}
+    if last:
+        run_result = result = result | {
+            "scored": last.describe(run.directory, is_calibrated=selection.calibration is not None)
+        }
     if tfidf:
         run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
         described = replace(model, metadata={**run.origin, "result": run_result, **facts})
@@ -211,6 +228,8 @@ def deliver(
     if selection.calibration:
         temperature = selection.calibration["temperature"]
         DivideScores(temperature).finalize(model.model)
+        if last:
+            DivideScores(temperature).finalize(last.model.model)
         if model.words:
             model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
     write_report(plan, run, selection, comparison, run_result)
@@ -225,6 +244,11 @@ def deliver(
         metadata[CALIBRATION] = selection.calibration
     saved = replace(model, metadata=metadata, scope=scope)
     place = MODEL if delivered is encoder else ENCODER
+    if last:
+        last_scope = last.scope(plan, scope)
+        finalize_all(plan.transforms, last.model.model)
+        checkpoint.save(saved, run.directory / SCORED)
+        saved = replace(last.model, metadata=metadata, scope=last_scope)
     if comparison.refused:
         place = TRAINED
         run_result = run_result | {NOT_DELIVERED: comparison.refused}

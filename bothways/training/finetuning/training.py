@@ -46,6 +46,7 @@ from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import OUT_OF_TIME
 
 STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
+COURSE = "course.json"  # in the directory of a seed
 INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
 INT8_RATE = 0.2  # of the peak learning rate before
 TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
@@ -104,6 +105,7 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
         fraction = select_gain(plan, model, initial, directory)
     elif initial and options.steps:
         fraction = select_fraction(plan, model, initial, directory)
+    Course.of(options, progress, fraction).write(directory)
     return 0 if fraction == 0 else progress.best_step, options
 
 
@@ -210,6 +212,50 @@ class ChosenSteps:
     steps_per_epoch: int
     evaluate_every: int
     learning_rate: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a training found on dev, which a training of more rows repeats.
+
+    steps: of the schedule; learning_rate: its peak. best_step: of the weights; last_step: when it ended. stopped_at:
+    when it was decided to end, from which the learning rate fell to 0; 0: never. fraction: of the way from the initial
+    to the trained weights. seconds: of its steps.
+    """
+
+    steps: int
+    learning_rate: float
+    best_step: int
+    last_step: int
+    stopped_at: int
+    fraction: float
+    seconds: float
+
+    @staticmethod
+    def of(options: TrainingOptions, progress: TrainingState, fraction: float) -> "Course":
+        return Course(
+            steps=options.steps,
+            learning_rate=options.learning_rate,
+            best_step=progress.best_step,
+            last_step=progress.step,
+            stopped_at=progress.stopped_at,
+            fraction=fraction,
+            seconds=progress.seconds,
+        )
+
+    @property
+    def share(self) -> float:
+        """Of its steps that are repeated."""
+        return self.best_step / max(1, self.last_step)
+
+    def write(self, directory: Path) -> None:
+        write_atomic(directory / COURSE, json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(directory: Path) -> "Course | None":
+        """That of a seed; None for one of an older version of the package."""
+        file = directory / COURSE
+        return Course(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
 @dataclass(frozen=True)
@@ -354,9 +400,18 @@ def label_seconds(plan: Plan) -> float:
     linear models on frozen vectors, of which the baseline is one."""
     if not plan.compares or plan.few:
         return 0.0
-    # The time of the vectors is estimated; a fit is at least a tenth of both.
-    seconds = FITS * max(seconds_of_frozen(plan) - plan.budget.estimate(VECTORS), seconds_of_frozen(plan) / 10)
+    seconds = FITS * seconds_of_fit(plan, seconds_of_frozen(plan))
     return seconds if plan.budget.allows(LABEL_CHECK, seconds) else 0.0
+
+
+def curve_seconds(plan: Plan) -> float:
+    """About how long a learning curve of linear models takes: two fits for each fold."""
+    return 2 * FITS * seconds_of_fit(plan, max(plan.budget.estimate(LINEAR), seconds_of_frozen(plan)))
+
+
+def seconds_of_fit(plan: Plan, measured: float) -> float:
+    """Of a linear model whose time was measured with that of the vectors, which is estimated; at least a tenth."""
+    return max(measured - plan.budget.estimate(VECTORS), measured / 10)
 
 
 def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
