@@ -7,6 +7,7 @@ first one found on dev. No row is left to score it: the score stays that of the 
 Letters: N rows, F features, C outputs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from bothways.measure.linear.regressions import fold_rows
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.scope import Scope
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
+from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.texts import TextTask
 from bothways.text.data.columns import join_tables
 from bothways.training.finetuning.compare import Comparison
@@ -45,6 +47,7 @@ from bothways.training.progress import TrainingProgress
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 from bothways.training.trainer import OUT_OF_TIME
+from bothways.training.transforms import DivideScores, finalize_all
 
 SCORED = "scored"  # directory of a run: the model whose score is reported, if that of all rows is delivered
 ALL_ROWS = "all_rows"  # directory of the last training, beside those of the seeds
@@ -258,14 +261,23 @@ class LastTraining:
     model: Checkpoint
     course: Course
 
-    def describe(self, directory: Path, *, is_calibrated: bool) -> str:
-        """Which model has the score, and which one is delivered. directory: of the run."""
+    def describe(self, directory: Path, calibration: Mapping[str, Any] | None) -> str:
+        """Which model has the score, and which one is delivered. directory: of the run. calibration: of both."""
         share = 100 * self.rows.num_scored / self.rows.num_rows
         return (
             f"the score is that of a model trained on {share:.0f} % of the rows, {directory / SCORED}; the delivered "
             f"one was trained on all {self.rows.num_rows:,}, for the same {self.course.best_step:,} steps"
-            + (", and has the same calibration" if is_calibrated else "")
+            + (", and has the same calibration" if calibration else "")
         )
+
+    def finished(self, plan: Plan, scored: Checkpoint) -> Checkpoint:
+        """The model as it is saved. scored: the model that is scored, as it is saved."""
+        model = self.model.model
+        if calibration := scored.metadata.get(CALIBRATION):
+            DivideScores(calibration["temperature"]).finalize(model)
+        scope = self.scope(plan, scored.scope)
+        finalize_all(plan.transforms, model)
+        return replace(self.model, metadata=scored.metadata, scope=scope)
 
     def scope(self, plan: Plan, scored: Scope | None) -> Scope | None:
         """Where its training texts lie. scored: that of the scored model, from whose texts of dev the distances of

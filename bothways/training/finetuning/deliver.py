@@ -215,9 +215,7 @@ def deliver(
     if reason:
         run_result = result = result | {"not_delivered": reason}
     if last:
-        run_result = result = result | {
-            "scored": last.describe(run.directory, is_calibrated=selection.calibration is not None)
-        }
+        run_result = result = result | {"scored": last.describe(run.directory, selection.calibration)}
     if tfidf:
         run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
         described = replace(model, metadata={**run.origin, "result": run_result, **facts})
@@ -228,8 +226,6 @@ def deliver(
     if selection.calibration:
         temperature = selection.calibration["temperature"]
         DivideScores(temperature).finalize(model.model)
-        if last:
-            DivideScores(temperature).finalize(last.model.model)
         if model.words:
             model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
     write_report(plan, run, selection, comparison, run_result)
@@ -237,18 +233,12 @@ def deliver(
         is_trained = not encoder.score.frozen
         scope = plan.task.scope(plan.inference_copy(model.model), is_trained=is_trained)
     stored = finalize_all(plan.transforms, model.model)
-    metadata = {**run.origin, "result": result, **facts, **stored}
-    if model.words:
-        metadata[WORDS] = {"strength": model.words.strength}
-    if selection.calibration:
-        metadata[CALIBRATION] = selection.calibration
+    metadata = {**run.origin, "result": result, **facts, **stored, **facts_of_parts(model, selection)}
     saved = replace(model, metadata=metadata, scope=scope)
     place = MODEL if delivered is encoder else ENCODER
     if last:
-        last_scope = last.scope(plan, scope)
-        finalize_all(plan.transforms, last.model.model)
         checkpoint.save(saved, run.directory / SCORED)
-        saved = replace(last.model, metadata=metadata, scope=last_scope)
+        saved = last.finished(plan, saved)
     if comparison.refused:
         place = TRAINED
         run_result = run_result | {NOT_DELIVERED: comparison.refused}
@@ -264,6 +254,16 @@ def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> d
     """Metadata that inference needs besides weights and labels."""
     task, facts = plan.task, plan.task.metadata(scores.by_split)
     return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
+
+
+def facts_of_parts(model: Checkpoint, selection: Selection) -> dict[str, Any]:
+    """Metadata of the TF-IDF part of a model, and its calibration, if there are any."""
+    facts = dict[str, Any]()
+    if model.words:
+        facts[WORDS] = {"strength": model.words.strength}
+    if selection.calibration:
+        facts[CALIBRATION] = selection.calibration
+    return facts
 
 
 def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER
 
 SEEDS, SCORES = "seeds", "scores.json"
-RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
+RESERVED_BYTES = 2**18  # for a seed's metrics, its course, and the header of its weights
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,11 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     directory.mkdir(parents=True, exist_ok=True)
     reserved = directory / "room"
     reserve_space(reserved, sum(value.nbytes for value in trained_state(model).values()) + RESERVED_BYTES)
-    best_step = train(plan, model, seed, run, directory)
+    course = train(plan, model, seed, run, directory)
     with working("scores"):
-        result = score(plan, model, seed, best_step)
+        result = score(plan, model, seed, course.selected_step)
     reserved.unlink()
+    course.write(directory)
     if not is_fold:
         write_weights(trained_state(model), directory / WEIGHTS)
     result.write(file)

@@ -73,20 +73,19 @@ class Phase:
     steps_before: int = 0
 
 
-def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> int:
-    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. Returns the step
-    of these weights; 0: those before the training. directory: for the files of a resumed run."""
+def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> "Course":
+    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. directory: for
+    the files of a resumed run."""
     if plan.options.device.type == "cpu":
         retain_freed_memory()
-    best_step, options = train_float(plan, model, seed, run, directory)
+    course, options = train_float(plan, model, seed, run, directory)
     if plan.quantizes:
         train_int8(plan, model, options, run, directory / INT8)
-    return best_step
+    return course
 
 
-def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> tuple[int, TrainingOptions]:
-    """The training in floating point: linear start, trials, training, and the selection of a point on the way. Returns
-    the step of the weights, and the options."""
+def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> "tuple[Course, TrainingOptions]":
+    """The training in floating point: linear start, trials, training, and the selection of a point on the way."""
     name = f"seed {seed}" if plan.fold is None else f"fold {plan.fold + 1}"
     if plan.options.evaluate_first:
         with run.timed("linear_start"), plan.budget.timed(LINEAR):
@@ -105,8 +104,7 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
         fraction = select_gain(plan, model, initial, directory)
     elif initial and options.steps:
         fraction = select_fraction(plan, model, initial, directory)
-    Course.of(options, progress, fraction).write(directory)
-    return 0 if fraction == 0 else progress.best_step, options
+    return Course.of(options, progress, fraction), options
 
 
 def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, directory: Path) -> None:
@@ -242,6 +240,11 @@ class Course:
             fraction=fraction,
             seconds=progress.seconds,
         )
+
+    @property
+    def selected_step(self) -> int:
+        """The step of the weights that were selected; 0: those before the training."""
+        return 0 if self.fraction == 0 else self.best_step
 
     @property
     def share(self) -> float:

@@ -187,8 +187,9 @@ def test_on_the_same_rows_the_last_training_gives_the_same_weights(
     plan = make_plan(replace(settings, patience=patience, out=tmp_path / "run"))
     first = plan.prepare_model(0).model
     with Run(tmp_path / "run", "finetune classify", plan.settings) as run:
-        training.train_float(plan, first, 0, run, tmp_path / "seed")
-    course = Course.read(tmp_path / "seed")
+        course, _ = training.train_float(plan, first, 0, run, tmp_path / "seed")
+    course.write(tmp_path / "seed")
+    assert Course.read(tmp_path / "seed") == course
     assert (course.best_step, course.stopped_at, course.fraction) == (best, stopped, 0.5)
 
     rows = AllRows(plan.task, ("train",))
@@ -196,6 +197,10 @@ def test_on_the_same_rows_the_last_training_gives_the_same_weights(
     assert again.labels == plan.task.names
     for name, value in first.state_dict().items():
         assert torch.equal(value, again.model.state_dict()[name]), name
+
+
+def test_a_seed_of_an_older_version_has_no_course(tmp_path):
+    assert Course.read(tmp_path) is None
 
 
 def test_a_training_may_end_before_its_schedule():
