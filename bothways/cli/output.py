@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 FINETUNED = (
     *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
     *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
-    "not_delivered",
+    *("not_delivered", "scored"),
 )
-OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers", "not_delivered")}
+OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
+OPTIONAL |= {name: name for name in ("not_delivered", "scored")}
 OPTIONAL["encoder"] = "delivered"
 
 
@@ -125,8 +126,8 @@ def finetune(settings: "FineTune", result: "FineTuneResult") -> None:
         print_json({name: facts[name] for name in FINETUNED if name not in absent})
         return
     saved = f"model in {result.model_directory}"
-    if result.not_delivered:
-        print_lines(result.not_delivered)
+    if first := result.not_delivered or result.scored:
+        print_lines(first)
     if not (result.model_directory / CONFIG).exists():  # a reranker that is not delivered leaves no model
         saved = f"trained model, not delivered, in {result.directory / TRAINED}"
     if not result.scores:

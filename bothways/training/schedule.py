@@ -90,7 +90,7 @@ class TrainingOptions:
     step, so that the initial weights can be the best, if keeps_initial; ties go to the lower loss. patience: stop after
     this many evaluations without a better metric or a lower loss. negligible_loss: stop, too, at an evaluation once the
     mean training loss is lower. cooldown: after the decision to stop, the learning rate falls to 0 in this fraction of
-    the steps so far. shard: use FSDP.
+    the steps so far. end: the last step, if that is before the end of the schedule. shard: use FSDP.
     """
 
     steps: int
@@ -108,6 +108,7 @@ class TrainingOptions:
     patience: int | None = None
     negligible_loss: float = 0.0
     cooldown: float = 0.0
+    end: int | None = None
     seed: int = 0
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32

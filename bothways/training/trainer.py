@@ -119,6 +119,11 @@ class Trainer:
 
     def last_step(self, progress: TrainingState) -> int:
         """The last step of the run: that of the options, or after the decision to stop the end of the cooldown."""
+        options = self.options
+        return self.last_scheduled(progress) if options.end is None else min(options.end, self.last_scheduled(progress))
+
+    def last_scheduled(self, progress: TrainingState) -> int:
+        """The step at which the learning rate is 0."""
         options, stopped_at = self.options, progress.stopped_at
         if not stopped_at:
             return options.steps
@@ -131,7 +136,7 @@ class Trainer:
         factor = learning_rate_factor(options.schedule, start, steps=options.steps, warmup=options.warmup)
         if not progress.stopped_at:
             return factor
-        return factor * (1 - (progress.step - start) / (self.last_step(progress) - start))
+        return factor * (1 - (progress.step - start) / (self.last_scheduled(progress) - start))
 
     def has_more(self, progress: TrainingState) -> bool:
         return progress.step < self.last_step(progress)

@@ -18,7 +18,7 @@ from bothways.tasks.linear_baselines import fit_tfidf
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.budget import Budget
+from bothways.training.finetuning.budget import PART_OF_WORDS, WORDS, Budget
 
 MANY_ROWS, PART = 2000, 20  # from which the time of TF-IDF is estimated, by a twentieth of them
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
@@ -117,15 +117,23 @@ def score(task: TrainingTask, split: str, file: Path, budget: Budget) -> list[Ba
 
 
 def has_time_for_words(task: TrainingTask, budget: Budget) -> bool:
-    """Whether there is time for TF-IDF, by the time that a small part of the rows takes."""
+    """Whether there is time for TF-IDF."""
+    seconds = seconds_of_words(task, budget)
+    return seconds is None or budget.allows(WORDS, seconds)
+
+
+def seconds_of_words(task: TrainingTask, budget: Budget) -> float | None:
+    """About how long TF-IDF takes, by the time of a small part of the rows, which is measured once; None for rows that
+    are few enough for any limit, and without a limit."""
     if budget.limit is None or not isinstance(task, TextTask):
-        return True
+        return None
     num_rows = len(task.tables["train"])
     if num_rows < MANY_ROWS:
-        return True
-    with budget.timed("a part of TF-IDF"):
-        fit_tfidf(task, max_rows=num_rows // PART)
-    return budget.allows("TF-IDF", PART * budget.estimate("a part of TF-IDF"))
+        return None
+    if PART_OF_WORDS not in budget.seconds:
+        with budget.timed(PART_OF_WORDS):
+            fit_tfidf(task, max_rows=num_rows // PART)
+    return PART * budget.estimate(PART_OF_WORDS)
 
 
 def read(file: Path) -> list[BaselineScore]:

@@ -26,6 +26,7 @@ from bothways.settings.fields import AnyPath
 from bothways.tasks import TASK, TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.training import results
+from bothways.training.finetuning.all_rows import SCORED, LastTraining
 from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.gain import TRAINED, save_trained
@@ -46,7 +47,7 @@ WIDE = 0.04  # width of an interval that is shown before the score: of few rows,
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 OPTIONAL = (
-    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered".split()
+    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered scored".split()
 )  # of a result
 
 
@@ -66,7 +67,8 @@ class FineTuneResult(results.RunResult):
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
-    dev, and where the trained one is; "" if that is delivered.
+    dev, and where the trained one is; "" if that is delivered. scored: which model the score is that of, if another
+    one is in `model`, which was trained on all rows afterwards; "" if it is that of the model.
     """
 
     task: str
@@ -89,6 +91,7 @@ class FineTuneResult(results.RunResult):
     readers: str = ""
     measured: str = ""
     not_delivered: str = ""
+    scored: str = ""
 
     def __repr__(self) -> str:
         """The score with its interval, which comes first if it is wide, the verdict and the directory; the attributes
@@ -182,10 +185,20 @@ class FineTuneResult(results.RunResult):
 
 
 def deliver(
-    plan: Plan, selection: Selection, comparison: Comparison, run: Run, *, trained: Plan | None = None
+    plan: Plan,
+    selection: Selection,
+    comparison: Comparison,
+    run: Run,
+    *,
+    trained: Plan | None = None,
+    last: LastTraining | None = None,
 ) -> FineTuneResult:
-    """Write the model, the TF-IDF model if it is saved, the report and the predictions; last the result, which marks
-    the run as done. trained: the plan of a training whose model is not delivered, if that is another one."""
+    """Write the model, the TF-IDF model if it is saved, the report and the predictions; at the end the result, which
+    marks the run as done.
+
+    trained: the plan of a training whose model is not delivered, if that is another one.
+    last: the training on all rows, whose model is delivered instead of the selected one.
+    """
     encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
     facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
     run_result = result = encoder_result(plan, selection, comparison)
@@ -201,6 +214,8 @@ def deliver(
     )
     if reason:
         run_result = result = result | {"not_delivered": reason}
+    if last:
+        run_result = result = result | {"scored": last.describe(run.directory, selection.calibration)}
     if tfidf:
         run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
         described = replace(model, metadata={**run.origin, "result": run_result, **facts})
@@ -218,13 +233,12 @@ def deliver(
         is_trained = not encoder.score.frozen
         scope = plan.task.scope(plan.inference_copy(model.model), is_trained=is_trained)
     stored = finalize_all(plan.transforms, model.model)
-    metadata = {**run.origin, "result": result, **facts, **stored}
-    if model.words:
-        metadata[WORDS] = {"strength": model.words.strength}
-    if selection.calibration:
-        metadata[CALIBRATION] = selection.calibration
+    metadata = {**run.origin, "result": result, **facts, **stored, **facts_of_parts(model, selection)}
     saved = replace(model, metadata=metadata, scope=scope)
     place = MODEL if delivered is encoder else ENCODER
+    if last:
+        checkpoint.save(saved, run.directory / SCORED)
+        saved = last.finished(plan, saved)
     if comparison.refused:
         place = TRAINED
         run_result = run_result | {NOT_DELIVERED: comparison.refused}
@@ -240,6 +254,16 @@ def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> d
     """Metadata that inference needs besides weights and labels."""
     task, facts = plan.task, plan.task.metadata(scores.by_split)
     return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
+
+
+def facts_of_parts(model: Checkpoint, selection: Selection) -> dict[str, Any]:
+    """Metadata of the TF-IDF part of a model, and its calibration, if there are any."""
+    facts = dict[str, Any]()
+    if model.words:
+        facts[WORDS] = {"strength": model.words.strength}
+    if selection.calibration:
+        facts[CALIBRATION] = selection.calibration
+    return facts
 
 
 def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Fine-tuning, from a table of texts to a saved model (Devlin 2018, section 4).
 
-`plan -> train_seeds -> select -> compare -> deliver`, or on few rows `plan -> fit_few_rows -> deliver`
+`plan -> train_seeds -> select -> compare -> train_all_rows -> deliver`, or on few rows `plan -> fit_few_rows ->
+deliver`
 
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
@@ -10,6 +11,7 @@ from bothways.base.log import logger
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group
+from bothways.training.finetuning.all_rows import train_all_rows
 from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
@@ -72,7 +74,8 @@ def train(plan: Plan, run: Run) -> FineTuneResult:
     if plan.build_linear and selection.scores.score.frozen:
         return deliver(*fit_few_rows(plan.build_linear(), run), run, trained=plan)
     comparison = compare(plan, selection, run)
-    return deliver(plan, selection, comparison, run)
+    last = train_all_rows(plan, selection, comparison, run)
+    return deliver(plan, selection, comparison, run, last=last)
 
 
 def take_part(plan: Plan) -> FineTuneResult:

@@ -58,7 +58,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         *([issues] if is_checked else []),
         page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
     ]
-    refused = [*filter(None, [comparison.refused, result.get("not_delivered")])]
+    refused = [*filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])]
     compared = comparison.warnings if comparison.baselines else []
     warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.summary.warnings]
     if plan.unscored:

@@ -21,13 +21,14 @@ from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.text.data.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
 from bothways.training.finetuning.baselines import BASELINES, BaselineScore, Resamples
+from bothways.training.finetuning.division import plan_minutes
 from bothways.training.finetuning.plan import Plan, log_epochs
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER
 
 SEEDS, SCORES = "seeds", "scores.json"
-RESERVED_BYTES = 2**18  # for a seed's metrics and the header of its weights
+RESERVED_BYTES = 2**18  # for a seed's metrics, its course, and the header of its weights
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def train_seeds(plan: Plan, run: Run, *, folds_only: bool = False) -> list[SeedR
         with run.timed("teacher"):
             _ = plan.teacher_outputs  # computed here
     log_start(plan)
+    plan_minutes(plan, run)
     results = list[SeedResult]()
     for number, (seed, fold) in enumerate(plan.trainings):
         if fold is None and folds_only:
@@ -115,10 +117,11 @@ def train_seed(plan: Plan, seed: int, run: Run, file: Path, *, is_first: bool) -
     directory.mkdir(parents=True, exist_ok=True)
     reserved = directory / "room"
     reserve_space(reserved, sum(value.nbytes for value in trained_state(model).values()) + RESERVED_BYTES)
-    best_step = train(plan, model, seed, run, directory)
+    course = train(plan, model, seed, run, directory)
     with working("scores"):
-        result = score(plan, model, seed, best_step)
+        result = score(plan, model, seed, course.selected_step)
     reserved.unlink()
+    course.write(directory)
     if not is_fold:
         write_weights(trained_state(model), directory / WEIGHTS)
     result.write(file)

@@ -31,6 +31,7 @@ from bothways.model.checkpoint.weights import write_weights
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples
 from bothways.model.model import Model
+from bothways.tasks.novelty import MAX_TOKENS
 from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
 from bothways.training.finetuning.baselines import BaselineScore
@@ -45,6 +46,7 @@ from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import OUT_OF_TIME
 
 STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
+COURSE = "course.json"  # in the directory of a seed
 INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
 INT8_RATE = 0.2  # of the peak learning rate before
 TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
@@ -55,7 +57,9 @@ SHOWN_MINUTES = 0.2  # a shorter training is not announced
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
 FEW_ROWS = 300  # with fewer rows the loss selects, since it has more information per row than the metric
 FITS = 5  # of linear models, in the search for label errors: a fold each
-EVALUATION = "evaluation"  # of dev, in the seconds of the budget
+LINEAR_STARTS = 12  # in whose time linear models of all rows are chosen and fitted (docs/LOG.md, "The first labels")
+# In the seconds of the budget: evaluation of dev, linear start, and all texts by the frozen encoder (estimated).
+EVALUATION, LINEAR, VECTORS = "evaluation", "linear start", "vectors"
 SAMPLES = 256  # examples whose tokens and labels are hashed
 
 
@@ -69,23 +73,22 @@ class Phase:
     steps_before: int = 0
 
 
-def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> int:
-    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. Returns the step
-    of these weights; 0: those before the training. directory: for the files of a resumed run."""
+def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> "Course":
+    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. directory: for
+    the files of a resumed run."""
     if plan.options.device.type == "cpu":
         retain_freed_memory()
-    best_step, options = train_float(plan, model, seed, run, directory)
+    course, options = train_float(plan, model, seed, run, directory)
     if plan.quantizes:
         train_int8(plan, model, options, run, directory / INT8)
-    return best_step
+    return course
 
 
-def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> tuple[int, TrainingOptions]:
-    """The training in floating point: linear start, trials, training, and the selection of a point on the way. Returns
-    the step of the weights, and the options."""
+def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> "tuple[Course, TrainingOptions]":
+    """The training in floating point: linear start, trials, training, and the selection of a point on the way."""
     name = f"seed {seed}" if plan.fold is None else f"fold {plan.fold + 1}"
     if plan.options.evaluate_first:
-        with run.timed("linear_start"):
+        with run.timed("linear_start"), plan.budget.timed(LINEAR):
             fit_or_read_head(plan, model, directory / LINEAR_START)
     initial = trained_state(model) if plan.averages else {}
     with run.timed("trial"):
@@ -101,7 +104,7 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
         fraction = select_gain(plan, model, initial, directory)
     elif initial and options.steps:
         fraction = select_fraction(plan, model, initial, directory)
-    return 0 if fraction == 0 else progress.best_step, options
+    return Course.of(options, progress, fraction), options
 
 
 def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, directory: Path) -> None:
@@ -210,6 +213,55 @@ class ChosenSteps:
 
 
 @dataclass(frozen=True)
+class Course:
+    """What a training found on dev, which a training of more rows repeats.
+
+    steps: of the schedule; learning_rate: its peak. best_step: of the weights; last_step: when it ended. stopped_at:
+    when it was decided to end, from which the learning rate fell to 0; 0: never. fraction: of the way from the initial
+    to the trained weights. seconds: of its steps.
+    """
+
+    steps: int
+    learning_rate: float
+    best_step: int
+    last_step: int
+    stopped_at: int
+    fraction: float
+    seconds: float
+
+    @staticmethod
+    def of(options: TrainingOptions, progress: TrainingState, fraction: float) -> "Course":
+        return Course(
+            steps=options.steps,
+            learning_rate=options.learning_rate,
+            best_step=progress.best_step,
+            last_step=progress.step,
+            stopped_at=progress.stopped_at,
+            fraction=fraction,
+            seconds=progress.seconds,
+        )
+
+    @property
+    def selected_step(self) -> int:
+        """The step of the weights that were selected; 0: those before the training."""
+        return 0 if self.fraction == 0 else self.best_step
+
+    @property
+    def share(self) -> float:
+        """Of its steps that are repeated."""
+        return self.best_step / max(1, self.last_step)
+
+    def write(self, directory: Path) -> None:
+        write_atomic(directory / COURSE, json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(directory: Path) -> "Course | None":
+        """That of a seed; None for one of an older version of the package."""
+        file = directory / COURSE
+        return Course(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+
+@dataclass(frozen=True)
 class Trial:
     """Trains copies of a model for a few steps."""
 
@@ -307,20 +359,43 @@ def choose_steps(trial: Trial) -> ChosenSteps:
     return ChosenSteps(steps, epoch.steps, max(1, interval), learning_rate)
 
 
+def phases(plan: Plan) -> float:
+    """The time of all phases of a training, relative to that of the first one."""
+    return 1 + INT8_SHARE if plan.quantizes else 1.0
+
+
 def seconds_for_training(plan: Plan) -> float:
     """Of each training that is still to come: what the run has left, less what comes after them."""
-    seconds = plan.budget.share(seconds_after(plan), plan.budget.trainings)
-    return seconds / (1 + INT8_SHARE) if plan.quantizes else seconds
+    return plan.budget.share(seconds_after(plan), plan.budget.trainings) / phases(plan)
 
 
 def seconds_after(plan: Plan) -> float:
-    """About how long the run takes after its trainings: scores of dev and test, label errors, and the report."""
-    budget, task = plan.budget, plan.task
-    evaluation = budget.estimate(EVALUATION)
-    sizes = {split: sum(examples.sizes) for split, examples in task.data.items()}
-    times = {"dev": len(FRACTIONS) + 2, "test": 2}  # evaluations: of points between start and end, and of the model
-    passes = sum(number * sizes[split] for split, number in times.items() if split in sizes)
-    return evaluation * passes / max(1, sizes["dev"]) + label_seconds(plan)
+    """About how long the run takes after its trainings: scores of dev and test, label errors, linear models if training
+    is no clear gain, and the report."""
+    per_token = plan.budget.estimate(EVALUATION) / max(1, sum(plan.task.data["dev"].sizes))
+    return per_token * num_scored_tokens(plan) + label_seconds(plan) + linear_seconds(plan)
+
+
+def num_scored_tokens(plan: Plan) -> int:
+    """Tokens that are read after a training: in evaluations of points between start and end, and of the model, and to
+    see how far the texts of a classifier lie apart."""
+    sizes = {split: sum(examples.sizes) for split, examples in plan.task.data.items()}
+    times = {"dev": len(FRACTIONS) + 2, "test": 2}
+    scored = sum(number * sizes[split] for split, number in times.items() if split in sizes)
+    return scored + min(sizes["train"], MAX_TOKENS)
+
+
+def linear_seconds(plan: Plan) -> float:
+    """About how long linear models of all rows take, which are fitted if training is no clear gain."""
+    if plan.build_linear is None:
+        return 0.0
+    return LINEAR_STARTS * max(plan.budget.estimate(LINEAR), seconds_of_frozen(plan))
+
+
+def seconds_of_frozen(plan: Plan) -> float:
+    """Of the baseline on frozen vectors; 0 if there is none."""
+    seconds = plan.budget.seconds
+    return max((seconds[name] for name in seconds if name.startswith("frozen")), default=0.0)
 
 
 def label_seconds(plan: Plan) -> float:
@@ -328,20 +403,27 @@ def label_seconds(plan: Plan) -> float:
     linear models on frozen vectors, of which the baseline is one."""
     if not plan.compares or plan.few:
         return 0.0
-    one_fit = max((plan.budget.seconds[name] for name in plan.budget.seconds if name.startswith("frozen")), default=0.0)
-    seconds = FITS * one_fit
+    seconds = FITS * seconds_of_fit(plan, seconds_of_frozen(plan))
     return seconds if plan.budget.allows(LABEL_CHECK, seconds) else 0.0
 
 
+def curve_seconds(plan: Plan) -> float:
+    """About how long a learning curve of linear models takes: two fits for each fold."""
+    return 2 * FITS * seconds_of_fit(plan, max(plan.budget.estimate(LINEAR), seconds_of_frozen(plan)))
+
+
+def seconds_of_fit(plan: Plan, measured: float) -> float:
+    """Of a linear model whose time was measured with that of the vectors, which is estimated; at least a tenth."""
+    return max(measured - plan.budget.estimate(VECTORS), measured / 10)
+
+
 def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
-    """Log how the minutes are divided."""
-    budget = plan.budget
-    assert budget.limit is not None
-    several = budget.trainings
+    """Log what training gets of the minutes, by the times that were measured meanwhile."""
+    several = plan.budget.trainings
     number = f"{several} trainings of {left:.0f} s" if several > 1 else f"training {left:.0f} s"
     logger.info(
-        f"{budget.limit / 60:g} minutes: {budget.spent:.0f} s so far, {number} ({format_count(steps, 'step')} of "
-        f"{1000 * seconds:.0f} ms), scores and report {seconds_after(plan):.0f} s"
+        f"after {plan.budget.spent:.0f} s, measured: {number} ({format_count(steps, 'step')} of {1000 * seconds:.0f} "
+        f"ms), then {seconds_after(plan):.0f} s"
     )
 
 

@@ -31,6 +31,7 @@ from bothways.text.data.split_tables import read_tables
 from bothways.text.data.splits import overlap_warnings
 from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.training import Course
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.training.finetuning.gallery import FILLERS, SIGNS
@@ -177,7 +178,7 @@ def test_the_model_kept_is_that_of_the_seed_best_on_dev(good, settings, tmp_path
             return train(plan, model, seed, run, directory)
         run.log_metrics(step=1, split="train", loss=1.0, tokens=1, seconds=1.0)
         torch.nn.init.zeros_(model.heads["classes"].output.weight)
-        return 1
+        return Course(steps=1, learning_rate=1.0, best_step=1, last_step=1, stopped_at=0, fraction=1.0, seconds=1.0)
 
     monkeypatch.setattr(seeds, "train", spoiled)
     result = run_task(replace(settings, seeds=3, epochs=8.0, out=tmp_path / "run"))

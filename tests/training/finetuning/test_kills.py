@@ -47,6 +47,27 @@ STAGES = {  # settings, and places in the order of a run
             "before training.finetuning.deliver:write_report",
         ],
     ),
+    "all rows": (  # a last training, of which a part is done
+        {
+            "epochs": 3.0,
+            "minutes": 600.0,
+            "batch_size": 16,
+            "linear_start": False,
+            "pooling": "mean",
+            "baselines": False,
+            "checkpoint_every": 2,
+        },
+        [
+            "after training.finetuning.all_rows:learning_curve",
+            "before training.finetuning.all_rows:train_model",
+            "after training.loop:train_step 5",
+            "before training.finetuning.all_rows:interpolate",
+            "after training.finetuning.all_rows:write_weights",
+            "before training.finetuning.deliver:write_report",
+            "after training.finetuning.deliver:finalize_all",
+            "before training.finetuning.deliver:rmtree",
+        ],
+    ),
 }
 
 SOME = {  # soak/test_finetune_kills.py has all places
@@ -62,6 +83,11 @@ SOME = {  # soak/test_finetune_kills.py has all places
     "few": [
         "before training.finetuning.seeds:score 3",
         "before training.finetuning.finetune:compare_trained",
+    ],
+    "all rows": [
+        "after training.finetuning.all_rows:learning_curve",
+        "after training.loop:train_step 5",
+        "before training.finetuning.deliver:write_report",
     ],
 }
 
