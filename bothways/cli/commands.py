@@ -77,8 +77,8 @@ def merge(settings: Merge) -> dict[str, Any]:
     """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
     size in bytes."""
     from bothways.base.io import check_target
+    from bothways.model.adapters.attach import with_merged
     from bothways.model.checkpoint import checkpoint
-    from bothways.model.checkpoint.changes.pack import with_merged
 
     check_target(settings.out, holds="bothways.json")
     base = checkpoint.load(settings.base) if settings.base else None

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files, LazyTable
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
@@ -26,24 +26,28 @@ BACKENDS = LazyTable[Opener](
 Library = Literal["auto", "torch", "numpy"]
 
 
-def open_backend(
-    path: str | PathLike[str], adapter: Path | None = None, backend: Library = "auto", **options: Any
-) -> Backend:
-    """The model in a directory. adapter: of the model. backend: for encoders. options: dtype, device, window and
-    batch_tokens, as in `bothways.load`."""
-    if backend not in get_args(Library):
-        raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
-    library = ("torch" if find_spec("torch") else "numpy") if backend == "auto" else backend
+def open_backend(path: str | PathLike[str], backend: Library = "auto", **options: Any) -> Backend:
+    """The model in a directory. backend: for encoders. options: dtype, device, window and batch_tokens, as in
+    `bothways.load`."""
+    library = choose_library(backend)
     path = locate(path)
     if path.is_file():
         return BACKENDS[STATIC](Files(path), **options)
 
     def opened(directory: Directory) -> Backend:
-        if adapter is not None or directory.format not in BACKENDS:
-            return BACKENDS[library](directory, adapter=adapter, **options)
-        return BACKENDS[directory.format](directory, **options)
+        kind = directory.format
+        return BACKENDS[kind if kind in BACKENDS else library](directory, **options)
 
     return read_unchanged(path, opened)
+
+
+def choose_library(backend: Library) -> str:
+    """The library that computes encoders. InputError for an unknown name."""
+    if backend not in get_args(Library):
+        raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
+    if backend != "auto":
+        return backend
+    return "torch" if find_spec("torch") else "numpy"
 
 
 def load(
@@ -80,11 +84,20 @@ def load(
     if not isinstance(path, str | PathLike):
         raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")
     options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
-    options["backend"] = backend
     if adapter is None:
-        return Predictor(open_backend(path, **options))
+        return Predictor(open_backend(path, backend, **options))
+
     if isinstance(adapter, Mapping):
-        return Predictor.with_adapters(
-            open_backend(path, **options), {name: Path(one) for name, one in adapter.items()}
-        )
-    return Predictor(open_backend(path, adapter=Path(adapter), **options))
+        directories = {name: Path(directory) for name, directory in adapter.items()}
+        return Predictor.with_adapters(open_backend(path, backend, **options), directories)
+
+    return Predictor(open_with_adapter(path, Path(adapter), choose_library(backend), **options))
+
+
+def open_with_adapter(path: str | PathLike[str], adapter: Path, library: str, **options: Any) -> Backend:
+    """The model in a directory with an adapter, merged into its weights."""
+    if library == "numpy":
+        raise needs_package(f"{adapter}: an adapter", "torch", "train")
+    from bothways.inference.adapters import merging
+
+    return read_unchanged(path, lambda directory: BACKENDS["torch"](directory, read=merging(adapter), **options))

@@ -113,9 +113,11 @@ class Predictor:
     @classmethod
     def with_adapters(cls, backend: Backend, directories: Mapping[str, Path]) -> Self:
         """A model with adapters, by name, which share its weights."""
+        from bothways.inference.adapters import with_adapter
+
         model = cls(backend)
         base = model.torch_encoder
-        model._adapters = {name: cls(base.with_adapter(place)) for name, place in directories.items()}
+        model._adapters = {name: cls(with_adapter(base, directory)) for name, directory in directories.items()}
         return model
 
     @property

@@ -144,10 +144,11 @@ def limits_of(settings: Serve) -> "Limits":
 
 def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predictor]":
     """The models by name. Adapters of the same model share its weights, with the model itself if it is among them."""
+    from bothways.inference.adapters import with_adapter
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
+    from bothways.model.adapters.files import find_adapter
     from bothways.model.checkpoint import hub
-    from bothways.model.checkpoint.formats.adapter import find_adapter
 
     located = {name: hub.locate(place) for name, place in places.items()}
     adapters = {name: adapter for name, place in located.items() if (adapter := find_adapter(place))}
@@ -157,7 +158,8 @@ def load_models(places: Mapping[str, str], **options: Any) -> "dict[str, Predict
     loaded = {}
     for name, place in located.items():
         if name in adapters and model_of[name] in shared:
-            loaded[name] = Predictor(shared[model_of[name]].torch_encoder.with_adapter(adapters[name].directory))
+            base = shared[model_of[name]].torch_encoder
+            loaded[name] = Predictor(with_adapter(base, adapters[name].directory))
         else:
             loaded[name] = shared.get(place) or load(place, **options)
     return loaded

@@ -9,15 +9,15 @@ from safetensors.torch import load_file, save_file
 import bothways
 from bothways.base.errors import InputError
 from bothways.cli.commands import merge
+from bothways.model.adapters.attach import attach, with_merged
+from bothways.model.adapters.files import AdapterFiles
 from bothways.model.adapters.install import install
 from bothways.model.adapters.spec import AdapterSpec
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.adapter import attach
 from bothways.model.checkpoint.changes.new_head import pooling_config
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.adapter import AdapterFiles
 from bothways.model.families import FAMILIES
 from bothways.model.model import Model
 from bothways.settings import Merge
@@ -105,7 +105,7 @@ def test_we_read_the_file_of_peft(family, kind, base_of, tmp_path):
     disturb(trained, ("lora", "modules_to_save"))
     expected = theirs(trained, IDS)
     trained.save_pretrained(tmp_path / "adapter")
-    loaded = checkpoint.load(base, adapter=tmp_path / "adapter")
+    loaded = with_merged(checkpoint.load(base), tmp_path / "adapter")
     assert loaded.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert (expected - ours(checkpoint.load(base).model, IDS)).abs().max() > 0.02
     assert torch.allclose(ours(loaded.model, IDS), expected, atol=1e-5)
@@ -182,7 +182,7 @@ def test_every_tensor_and_pattern_of_a_file_of_peft_counts(family, kind, base_of
     train(peer, **KINDS[kind]).save_pretrained(tmp_path / "adapter")
     again = type(peer).from_pretrained(base, attn_implementation="eager")
     expected = theirs(peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval(), IDS)
-    assert torch.allclose(ours(checkpoint.load(base, adapter=tmp_path / "adapter"), IDS), expected, atol=1e-5)
+    assert torch.allclose(ours(with_merged(checkpoint.load(base), tmp_path / "adapter"), IDS), expected, atol=1e-5)
     assert (expected - ours(before.model, IDS)).abs().max() > 0.02
 
 
@@ -200,7 +200,7 @@ def test_the_model_that_an_adapter_is_for_does_not_change(base_of, tmp_path):
     train(peer, bias="all", modules_to_save=["word_embeddings"]).save_pretrained(tmp_path / "adapter")
     loaded = checkpoint.load(base)
     before = {name: value.clone() for name, value in loaded.model.state_dict().items()}
-    attach(AdapterFiles.open(Directory(tmp_path / "adapter")), loaded)
+    attach(loaded, Directory(tmp_path / "adapter"))
     assert all(torch.equal(value, before[name]) for name, value in loaded.model.state_dict().items())
 
 
@@ -209,7 +209,7 @@ def test_a_head_of_tokens_stays_one_of_tokens(task, make_peer, tmp_path):
     peer = make_peer("BertForTokenClassification", num_labels=3)
     peer.save_pretrained(tmp_path / "base")
     train(peer, task, modules_to_save=["classifier"], bias="all").save_pretrained(tmp_path / "adapter")
-    model = checkpoint.load(tmp_path / "base", adapter=tmp_path / "adapter").model
+    model = with_merged(checkpoint.load(tmp_path / "base"), tmp_path / "adapter").model
     assert model.num_outputs == {"tokens": 3}
     assert torch.equal(model.heads["tokens"].output.weight, peer.classifier.modules_to_save["default"].weight)
 
@@ -219,20 +219,20 @@ def test_masked_words_keep_their_trained_biases_and_their_tied_table(make_peer, 
     peer.save_pretrained(tmp_path / "base")
     trained = train(peer, None, bias="all")
     trained.save_pretrained(tmp_path / "adapter")
-    model = checkpoint.load(tmp_path / "base", adapter=tmp_path / "adapter").model
+    model = with_merged(checkpoint.load(tmp_path / "base"), tmp_path / "adapter").model
     with torch.no_grad():
         scores = model.word_scores(model(batch_of(IDS[:1])))
     assert torch.allclose(scores, theirs(trained, IDS[:1])[0], atol=1e-5)
     other = make_peer("BertForMaskedLM")
     train(other, None, modules_to_save=["word_embeddings"]).save_pretrained(tmp_path / "untied")
     with pytest.raises(InputError, match="output embeddings"):
-        checkpoint.load(tmp_path / "base", adapter=tmp_path / "untied")
+        with_merged(checkpoint.load(tmp_path / "base"), tmp_path / "untied")
 
 
 def test_a_new_token_table_of_an_encoder_leaves_no_head_that_was_tied_to_the_old_one(make_peer, tmp_path):
     make_peer("BertForMaskedLM").save_pretrained(tmp_path / "base")
     train(make_peer("BertModel"), None, modules_to_save=["word_embeddings"]).save_pretrained(tmp_path / "adapter")
-    assert checkpoint.load(tmp_path / "base", adapter=tmp_path / "adapter").model.num_outputs == {}
+    assert with_merged(checkpoint.load(tmp_path / "base"), tmp_path / "adapter").model.num_outputs == {}
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +256,7 @@ def load_changed(stored, folder, settings, tensors=()):
     (folder / "adapter_config.json").write_text(json.dumps({**config, **settings}))
     state = load_file(stored / "adapter" / "adapter_model.safetensors")
     save_file({**state, **dict(tensors)}, folder / "adapter_model.safetensors")
-    return checkpoint.load(stored / "base", adapter=folder)
+    return with_merged(checkpoint.load(stored / "base"), folder)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_an_adapter_of_ours_that_peft_has_trained_further_is_not_read_in_part(ma
     save_adapter(tmp_path / "base", {"tokens": 3}, tmp_path / "adapter")
     train(peer, "TOKEN_CLS", r=2, bias="all").save_pretrained(tmp_path / "adapter")
     with pytest.raises(InputError, match="r and lora_alpha differ"):
-        checkpoint.load(tmp_path / "base", adapter=tmp_path / "adapter")
+        with_merged(checkpoint.load(tmp_path / "base"), tmp_path / "adapter")
     made, _ = save_adapter(tmp_path / "base", {"tokens": 3}, tmp_path / "more")
     file = tmp_path / "more" / "adapter_model.safetensors"
     name = "bert.encoder.layer.0.output.LayerNorm.bias"

@@ -27,7 +27,7 @@ from bothways.inference.reading import ReadOptions, Rows, run_options, shown
 from bothways.inference.runner import BatchRunner, TokenModel
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.directory import Directory, read_unchanged
 from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
@@ -45,6 +45,8 @@ ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 he
 TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
 TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
 
+Reader = Callable[[Directory, torch.dtype], Checkpoint]
+
 
 class EncoderBackend(TokenBackend):
     """A checkpoint on a device, in a number format, with defaults for reading texts. Threads may share it."""
@@ -59,17 +61,24 @@ class EncoderBackend(TokenBackend):
         dtype: str = "auto",
         device: str = "auto",
         source: Path | None = None,
-        adapter: Path | None = None,
+        read: Reader = checkpoint.read,
         window: int | None = None,
         batch_tokens: int | None = None,
     ) -> None:
-        """module: computes in place of the checkpoint's own model, such as an ONNX session. source: directory of the
-        checkpoint, and adapter: of the adapter that it was loaded with, if the loaded weights are not float32. window:
-        the default window size; None means as in fine-tuning, else 512."""
+        """A backend for a checkpoint that has been loaded.
+
+        module: computes in place of the checkpoint's own model, such as an ONNX session.
+        source: directory of the checkpoint, if the loaded weights are not float32.
+        read: reads the checkpoint in that directory.
+        window: the default window size; None means as in fine-tuning, else 512.
+        """
         self.torch_device = choose_device(device)
         self.torch_dtype = choose_dtype(dtype, self.torch_device)
         self.device, self.dtype = str(self.torch_device), str(self.torch_dtype).removeprefix("torch.")
-        self.checkpoint, self.description, self.source, self.adapter = loaded, loaded, source, adapter
+        self.checkpoint = loaded
+        self.description = loaded
+        self.source = source
+        self.read = read
         if module is None:
             # A model in another number format is a copy, so that the exact weights can be saved.
             model = loaded.model if source or self.torch_dtype is torch.float32 else deepcopy(loaded.model)
@@ -89,32 +98,20 @@ class EncoderBackend(TokenBackend):
         *,
         dtype: str = "auto",
         device: str = "auto",
-        adapter: Path | None = None,
+        read: Reader = checkpoint.read,
         **options: Any,
     ) -> EncoderBackend:
-        """Load a checkpoint, perhaps with an adapter. options: window and batch_tokens."""
+        """Load a checkpoint. read: reads it, perhaps with a change. options: window and batch_tokens."""
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
         source = None if number_format is torch.float32 else directory.place.resolve()
         with single_thread():
-            if adapter is None:
-                loaded = checkpoint.read(directory, number_format)
-            else:
-                loaded = checkpoint.load(directory.place, dtype=number_format, adapter=adapter)
-            backend = cls(loaded, dtype=dtype, device=device, source=source, adapter=adapter, **options)
+            loaded = read(directory, number_format)
+            backend = cls(loaded, dtype=dtype, device=device, source=source, read=read, **options)
         if backend.task == "embed":
             for note in vector_notes(directory, loaded.model.config.max_position_embeddings):
                 directory.warn(note)
         return backend
-
-    def with_adapter(self, directory: Path) -> EncoderBackend:
-        """This model with an adapter. Its weights are shared, not copied."""
-        from bothways.model.checkpoint.adapter import attach
-        from bothways.model.checkpoint.formats.adapter import AdapterFiles
-
-        source = Directory(directory)
-        attached, tokens = attach(AdapterFiles.open(source), self.checkpoint), self.runner.batch_tokens
-        return EncoderBackend(attached, dtype=self.dtype, device=self.device, source=source.path, batch_tokens=tokens)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -157,7 +154,7 @@ class EncoderBackend(TokenBackend):
             with muted():
                 exact = self.checkpoint.model
                 if self.source:
-                    exact = checkpoint.load(self.source, adapter=self.adapter).model
+                    exact = read_unchanged(self.source, lambda place: self.read(place, torch.float32)).model
         except MissingFile as error:
             raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
         if not _is_rounded(self.model, exact):

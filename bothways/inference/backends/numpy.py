@@ -74,7 +74,6 @@ class NumpyBackend(TokenBackend):
         *,
         dtype: str = "auto",
         device: str = "auto",
-        adapter: Path | None = None,
         **options: Any,
     ) -> NumpyBackend:
         """Load a checkpoint. options: window and batch_tokens. InputError for all that needs torch."""
@@ -82,8 +81,8 @@ class NumpyBackend(TokenBackend):
         for name, value in {"dtype": dtype, "device": device}.items():
             if named[name]:
                 raise needs_torch(f"{name} {value!r:.40}")
-        if adapter is not None or directory.is_adapter:
-            raise needs_torch(f"{adapter or directory.path}: an adapter")
+        if directory.is_adapter:
+            raise needs_torch(f"{directory.path}: an adapter")
         files = ModelFiles.read(directory)
         if not files.config.has_bert_layout or files.naming != "hugging_face":
             kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"

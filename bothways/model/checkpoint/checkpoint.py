@@ -14,51 +14,39 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
 from bothways.model.checkpoint.formats import format_of
-from bothways.model.checkpoint.formats.format import Format
-from bothways.model.checkpoint.formats.hugging_face import write_files
-from bothways.model.checkpoint.model_files import ModelFiles
+from bothways.model.checkpoint.formats.format import Format, StoredAdapter
+from bothways.model.checkpoint.model_files import ModelFiles, detect
 from bothways.model.checkpoint.weights import INT8_WEIGHTS, Array, num_bytes
 from bothways.model.heads import ClassificationHead
 from bothways.model.int8 import load_int8_state_dict
 from bothways.model.model import Model
-from bothways.model.parameters import all_finite, move_model, no_init
+from bothways.model.parameters import all_finite, no_init
 
 WORDS_UNREAD = "only Bothways reads the whole model; other libraries leave out its TF-IDF part"
 
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
-def load(
-    path: str | PathLike[str], *, dtype: torch.dtype = torch.float32, adapter: str | PathLike[str] | None = None
-) -> Checkpoint:
+def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
-    dtype: data type of the parameters. adapter: the directory of an adapter for the model. It is merged into the
-    weights. Ignored or unusual content is logged as a warning. InputError for missing, malformed or unsupported files.
-    If the checkpoint is replaced while it is read, it is read again, so that two checkpoints are never mixed.
+    dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
+    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
+    checkpoints are never mixed.
     """
-    if adapter is not None:
-        return _read_adapter(Directory(adapter), load(path), dtype)
     return read_unchanged(path, lambda directory: read(directory, dtype))
 
 
 def read(directory: Directory, dtype: torch.dtype) -> Checkpoint:
     """The checkpoint in a directory; of an adapter, with the model that it names."""
-    if directory.is_adapter:
-        return _read_adapter(directory, None, dtype)
-    files = ModelFiles.read(directory)
+    stored = detect(directory).open(directory)
+    if isinstance(stored, StoredAdapter):
+        return stored.read(dtype)
+
+    files = ModelFiles.of(directory, stored)
     model = build_model(files, dtype).eval()
     described = vars(files.description)
     return Checkpoint(**described, model=model, tokenizer=files.read_tokenizer(), extra=files.extra)
-
-
-def _read_adapter(directory: Directory, base: Checkpoint | None, dtype: torch.dtype) -> Checkpoint:
-    """An adapter with its model. base: the model in float32, so that weights are rounded once; None reads it."""
-    from bothways.model.checkpoint.adapter import load_adapter
-
-    adapted = load_adapter(directory, base, load)
-    move_model(adapted.model, torch.device("cpu"), dtype)
-    return adapted
 
 
 # --- modules for arrays ----------------------------------------------------------------------------------------------
@@ -125,18 +113,9 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
     with atomic_directory(target) as directory:
-        if checkpoint.model.adapter is None:
-            write_files(checkpoint, directory, weights or format_of(checkpoint))
-        else:
-            from bothways.model.checkpoint.adapter import write_adapter
-
-            write_adapter(checkpoint, directory)
+        (weights or format_of(checkpoint)).save(checkpoint, directory)
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
-    if checkpoint.model.adapter is None:
-        return WORDS_UNREAD if checkpoint.words else format_of(checkpoint).unread(checkpoint)
-    from bothways.model.checkpoint.adapter import unread
-
-    return unread(checkpoint)
+    return WORDS_UNREAD if checkpoint.words else format_of(checkpoint).unread(checkpoint)

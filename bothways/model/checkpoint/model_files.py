@@ -64,9 +64,15 @@ class ModelFiles:
 
     @staticmethod
     def read(directory: Directory) -> "ModelFiles":
-        """InputError for missing, malformed or unsupported files."""
-        file, stored = directory.path / CONFIG, detect(directory).open(directory)
+        """The model in a directory, which holds no adapter."""
+        stored = detect(directory).open(directory)
         assert isinstance(stored, StoredModel), "an adapter, which belongs to a model"
+        return ModelFiles.of(directory, stored)
+
+    @staticmethod
+    def of(directory: Directory, stored: StoredModel) -> "ModelFiles":
+        """InputError for missing, malformed or unsupported files."""
+        file = directory.path / CONFIG
         family = read_family(stored.hf_config, file)
         config, extra = family.parse_config(stored.hf_config, file)
         if (act := stored.pooler_act) is not None:

@@ -4,8 +4,9 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
@@ -24,7 +25,18 @@ OnError = Literal["stop", "skip"]  # what to do about rows that cannot be read
 LISTED = 5  # locations, and kinds of errors, in a message
 ARROW_FILE_HEAD = b"ARROW1"  # first bytes of an Arrow file, which a stream lacks
 Records = Iterator[tuple[int, list[Any], InputError | str | None]]  # see _records
+LocatedRows = Iterator[tuple[RowLocation, TableRow]]
 csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """How a table is read; see `iter_rows`."""
+
+    column: str | None
+    on_row_error: RowErrorHandler
+    encoding: str | None
+    part_of: tuple[Path, Iterator[int]] | None
 
 
 # What differs between errors of one kind: quoted text and numbers, such as 1,024 and -1.5e+300.
@@ -122,28 +134,14 @@ def iter_rows(
     cannot be read.
     """
     if isinstance(path, MemoryTable):
-        return path.rows(
-            on_row_error, None if path.schema is None else _needed_columns(path, column, path.schema.names)
-        )
+        needed = None if path.schema is None else _needed_columns(path, column, path.schema.names)
+        return path.rows(on_row_error, needed)
+
     kind = text_files.check_file_type(path)
-    if kind == ".jsonl":
-        return _json_rows(path, on_row_error, encoding)
-    if kind in (".csv", ".tsv"):
-        return _header_rows(path, column, on_row_error, _records(path, encoding))
-    if kind == text_files.XLSX:
-        if text_files.is_compressed(path):
-            raise InputError(f"{path}: an .xlsx is compressed in itself; decompress this one first")
-        return _header_rows(
-            path, column, on_row_error, ((number, cells, None) for number, cells in text_files.sheet_rows(path))
-        )
-    if kind == ".parquet":
-        return _parquet_rows(path, column, on_row_error)
-    if kind == text_files.JSON:
-        return _json_file_rows(path, on_row_error, encoding)
-    if kind == text_files.ARROW:
-        return _arrow_rows(path, column, on_row_error, *(part_of or (path, None)))
-    known = (*text_files.FILE_TYPES[1:], text_files.XLSX, text_files.JSON)
-    raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join(known)}")
+    if kind not in READERS:
+        known = (*text_files.FILE_TYPES[1:], text_files.XLSX, text_files.JSON)
+        raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join(known)}")
+    return READERS[kind](path, TableReading(column, on_row_error, encoding, part_of))
 
 
 def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
@@ -189,31 +187,32 @@ def join_texts(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text and not text.isspace())
 
 
-def _json_rows(
-    path: Path, on_row_error: RowErrorHandler, encoding: str | None
-) -> Iterator[tuple[RowLocation, TableRow]]:
-    lines = (line for line in text_files.decoded_lines(path, encoding) if line.text and not line.text.isspace())
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _json_rows(path: Path, reading: TableReading) -> LocatedRows:
+    lines = (line for line in text_files.decoded_lines(path, reading.encoding) if line.text and not line.text.isspace())
     for number, (line_number, line, error) in enumerate(lines):
         where = RowLocation(path, number, line_number)
         row = error or _json_row(where, line)
         if isinstance(row, InputError):
-            on_row_error(row)
+            reading.on_row_error(row)
         else:
             yield where.with_id(row), row
 
 
-def _json_file_rows(
-    path: Path, on_row_error: RowErrorHandler, encoding: str | None
-) -> Iterator[tuple[RowLocation, TableRow]]:
+def _json_file_rows(path: Path, reading: TableReading) -> LocatedRows:
     """The rows of a .json: JSON lines, or one value that holds all rows."""
     if json_tables.is_json_lines(text_files.read_bytes(path)):
-        yield from _json_rows(path, on_row_error, encoding)
+        yield from _json_rows(path, reading)
         return
-    for where, row in json_tables.json_items(path, encoding):
+
+    for where, row in json_tables.json_items(path, reading.encoding):
         if isinstance(row, dict):
             yield where, row
         else:
-            on_row_error(InputError(f"{where}: expected an object, found {type(row).__name__}; give one per row"))
+            found = type(row).__name__
+            reading.on_row_error(InputError(f"{where}: expected an object, found {found}; give one per row"))
 
 
 def _json_row(where: str, line: str) -> TableRow | InputError:
@@ -228,21 +227,30 @@ def _json_row(where: str, line: str) -> TableRow | InputError:
     return InputError(f"{where}: expected a JSON object, found {type(row).__name__}; write one object per line")
 
 
-# --- values between commas or tabs ------------------------------------------------------------------------------------
+# --- values between commas or tabs, or in cells -----------------------------------------------------------------------
 
 
-def _header_rows(
-    path: Path, column: str | None, on_row_error: RowErrorHandler, records: Records
-) -> Iterator[tuple[RowLocation, TableRow]]:
+def _delimited_rows(path: Path, reading: TableReading) -> LocatedRows:
+    return _header_rows(path, reading, _records(path, reading.encoding))
+
+
+def _sheet_rows(path: Path, reading: TableReading) -> LocatedRows:
+    if text_files.is_compressed(path):
+        raise InputError(f"{path}: an .xlsx is compressed in itself; decompress this one first")
+    records = ((number, cells, None) for number, cells in text_files.sheet_rows(path))
+    return _header_rows(path, reading, records)
+
+
+def _header_rows(path: Path, reading: TableReading, records: Records) -> LocatedRows:
     """The rows of a table whose first row names the columns."""
-    header = _header(path, column, records)
+    header = _header(path, reading.column, records)
     for number, (line_number, values, error) in enumerate(records):
         where = RowLocation(path, number, line_number)
         if not error and len(values) != len(header):
             columns = format_count(len(values), "column")
             error = f"{columns}, but the header has {len(header)}; fix the line or its quotes"
         if error:
-            on_row_error(InputError(f"{where}: {error}") if isinstance(error, str) else error)
+            reading.on_row_error(InputError(f"{where}: {error}") if isinstance(error, str) else error)
         else:
             row = dict(zip(header, values, strict=True))
             yield where.with_id(row), row
@@ -376,9 +384,7 @@ class _RewindableLines:
 # --- Parquet and Arrow ------------------------------------------------------------------------------------------------
 
 
-def _parquet_rows(
-    path: Path, column: str | None, on_row_error: RowErrorHandler
-) -> Iterator[tuple[RowLocation, TableRow]]:
+def _parquet_rows(path: Path, reading: TableReading) -> LocatedRows:
     require(path, "pyarrow")
     import pyarrow
     import pyarrow.parquet
@@ -387,8 +393,9 @@ def _parquet_rows(
         try:
             # Read pages as needed instead of whole row groups.
             with pyarrow.parquet.ParquetFile(source, buffer_size=text_files.BLOCK, pre_buffer=False) as file:
-                needed = _needed_columns(path, column, file.schema_arrow.names)
-                yield from rows_from_batches(path, file.iter_batches(batch_size=256, columns=needed), on_row_error)
+                needed = _needed_columns(path, reading.column, file.schema_arrow.names)
+                batches = file.iter_batches(batch_size=256, columns=needed)
+                yield from rows_from_batches(path, batches, reading.on_row_error)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(
                 f"{path}: not a valid Parquet file ({str(error).splitlines()[0]}); write it again"
@@ -422,17 +429,16 @@ def _seekable(path: Path) -> Iterator[Path | BinaryIO]:
             yield cast(BinaryIO, temporary)
 
 
-def _arrow_rows(
-    path: Path, column: str | None, on_row_error: RowErrorHandler, dataset: Path, numbers: Iterator[int] | None
-) -> Iterator[tuple[RowLocation, TableRow]]:
+def _arrow_rows(path: Path, reading: TableReading) -> LocatedRows:
     require(path, "pyarrow")
     import pyarrow
 
+    dataset, numbers = reading.part_of or (path, None)
     try:
         with _arrow_batches(path) as (schema, batches):
-            needed = _needed_columns(path, column, schema.names)
+            needed = _needed_columns(path, reading.column, schema.names)
             selected = (batch.select(needed) for batch in batches)
-            yield from rows_from_batches(dataset, selected, on_row_error, numbers)
+            yield from rows_from_batches(dataset, selected, reading.on_row_error, numbers)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a valid Arrow file ({str(error).splitlines()[0]}); save it again") from None
 
@@ -460,3 +466,16 @@ def _needed_columns(path: TableSource, column: str | None, columns: list[str]) -
     if not (needed := match_columns(column, columns)):
         raise missing_column(str(path), column, columns)
     return [*needed]
+
+
+# --- by type of file --------------------------------------------------------------------------------------------------
+
+READERS: dict[str, Callable[[Path, TableReading], LocatedRows]] = {
+    ".jsonl": _json_rows,
+    ".csv": _delimited_rows,
+    ".tsv": _delimited_rows,
+    text_files.XLSX: _sheet_rows,
+    ".parquet": _parquet_rows,
+    text_files.JSON: _json_file_rows,
+    text_files.ARROW: _arrow_rows,
+}

@@ -1,23 +1,29 @@
-"""The gain of a training on dev: a task delivers the model before training unless the trained one is clearly better."""
+"""The gain of a training on dev: a task delivers the model before training unless the trained one is clearly better.
+
+Training on few examples overfits, and a point between the initial and the final weights often scores better (WiSE-FT,
+Wortsman 2022). The rows of dev select it.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from bothways.base.errors import format_count
 from bothways.base.io import write_atomic
-from bothways.base.log import muted
+from bothways.base.log import logger, muted
 from bothways.measure import metrics
 from bothways.measure.metrics.intervals import FEW_UNITS, difference_interval, percentile_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
+from bothways.model.model import Model
 from bothways.model.transforms import finalize_all
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.linear_candidates import CERTAIN
@@ -29,6 +35,8 @@ LOSS = "loss"  # of a gain that is one of the loss
 GAIN = "gain.json"  # in the directory of a seed
 TRAINED = "trained"  # directory of a run: a trained model that is not delivered
 WEIGHTS = "not_delivered.safetensors"  # beside it: trained weights that are no clear gain
+FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
+FEW_ROWS = 300  # with fewer rows the loss selects, since it has more information per row than the metric
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,100 @@ class Gain:
         )
 
 
+# --- between the initial and the trained weights ----------------------------------------------------------------------
+
+
+def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
+    """Give the model the best of the weights between `initial` and its own, in place, or the initial ones unless the
+    best is clearly better on dev (likely better, if a training was asked for); returns their fraction. The gain is
+    stored in the directory, with the trained weights if they are not kept.
+
+    By the loss on dev, for few rows; else by the metric, and the loss for ties.
+    """
+    scoring = plan.task.scoring
+    trained = {name: value.clone() for name, value in model.state_dict().items() if name in initial}
+    quality_by_fraction: dict[float, tuple[float, float]] = {}
+    losses_by_fraction: dict[float, Tensor] = {}
+    scores: dict[float, BaselineScore] = {}
+    for fraction in FRACTIONS:
+        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
+        outputs = scoring.outputs(plan.inference_copy(model), "dev")
+        losses_N = scoring.row_losses("dev", outputs)
+        metric = 0.0
+        if len(losses_N) >= FEW_ROWS:
+            metric = scoring.compute_metrics("dev", outputs)[scoring.metric]
+            scores[fraction] = dev_score(plan, outputs)
+        quality_by_fraction[fraction] = (metric, -float(losses_N.mean()))
+        losses_by_fraction[fraction] = losses_N
+
+    best = max(FRACTIONS[1:], key=quality_by_fraction.__getitem__)
+    gain = loss_gain(losses_by_fraction[0.0], losses_by_fraction[best], best)
+    if scores and not gain.is_clear:
+        gain = gain_of(plan, scores[0.0], scores[best], best)
+    is_enough = gain.is_likely if plan.was_asked else gain.is_clear
+    kept = best if is_enough and quality_by_fraction[best] > quality_by_fraction[0.0] else 0.0
+
+    weights = dict(interpolate(initial, trained, best))
+    if not kept:
+        logger.info(f"not kept: the trained weights: {gain.describe()}")
+        gain.write(directory)
+        if not plan.quantizes:  # int8 layers are trained from the weights that are kept
+            write_trained(weights, directory)
+    elif kept < 1.0:
+        logger.info(
+            f"kept: {kept:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
+        )
+    model.load_state_dict(weights if kept else dict(initial), strict=False)
+    return kept
+
+
+def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
+    """Give the model the weights between `initial` and its own whose gain on dev is surest, in place, or the initial
+    ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained weights
+    if they are not kept.
+
+    Surest: the lower end of the interval is highest. The best metric is often that of weights far from the initial
+    ones, by which some queries gain much and others lose.
+    """
+    scoring = plan.task.scoring
+    trained = {name: value.clone() for name, value in model.state_dict().items() if name in initial}
+    scores: dict[float, BaselineScore] = {}
+    for fraction in FRACTIONS:
+        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
+        scores[fraction] = dev_score(plan, scoring.outputs(plan.inference_copy(model), "dev"))
+
+    gains = [gain_of(plan, scores[0.0], scores[fraction], fraction) for fraction in FRACTIONS[1:]]
+    gain = max(gains, key=lambda one: (one.low, one.after, one.fraction))
+    kept = gain.fraction if gain.is_clear else 0.0
+    weights = dict(interpolate(initial, trained, gain.fraction))
+    if not kept and not plan.quantizes:  # int8 layers are trained from the weights that are kept
+        write_trained(weights, directory)
+    gain.write(directory)
+
+    way = (
+        "the trained weights"
+        if gain.fraction == 1
+        else f"{gain.fraction:.0%} of the way from {plan.task.initial_model} to them"
+    )
+    logger.info(f"{'kept' if kept else 'not kept'}: {way}: {gain.describe()}")
+    model.load_state_dict(weights if kept else dict(initial), strict=False)
+    return kept
+
+
+def interpolate(
+    initial: Mapping[str, Tensor], trained: Mapping[str, Tensor], fraction: float
+) -> Iterator[tuple[str, Tensor]]:
+    """Weights between two models; exact at both ends."""
+    for name, value in trained.items():
+        if fraction == 1.0 or not value.is_floating_point():
+            yield name, value
+        else:
+            yield name, torch.lerp(initial[name], value, fraction)
+
+
+# --- of scores and of losses ------------------------------------------------------------------------------------------
+
+
 def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
     """The score of outputs for dev with its resamples, which pair it with that of other weights."""
     task, parts = plan.task, plan.task.scoring.compared_outputs(outputs)
@@ -114,6 +216,9 @@ def loss_gain(before_N: Tensor, after_N: Tensor, fraction: float) -> Gain:
     half_width = CERTAIN * float(gain_N.std(correction=0)) / math.sqrt(len(gain_N))
     before, after = float(before_N.mean()), float(after_N.mean())
     return Gain(LOSS, before, after, mean - half_width, mean + half_width, fraction, len(gain_N))
+
+
+# --- trained weights that are not delivered ---------------------------------------------------------------------------
 
 
 def write_trained(weights: Mapping[str, Tensor], directory: Path) -> None:

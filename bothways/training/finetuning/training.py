@@ -2,14 +2,13 @@
 initial and the final weights.
 
 Each phase has its options and checkpoints; the order of the examples continues from one to the next. The choices of the
-trials are stored, so that a resumed run repeats them. Training on few examples overfits, and a point between the
-initial and the final weights often scores better (WiSE-FT, Wortsman 2022). The rows of dev select it.
+trials are stored, so that a resumed run repeats them.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -19,7 +18,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -34,9 +32,8 @@ from bothways.model.model import Model
 from bothways.tasks.novelty import MAX_TOKENS
 from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
-from bothways.training.finetuning.baselines import BaselineScore
 from bothways.training.finetuning.budget import LABEL_CHECK
-from bothways.training.finetuning.gain import dev_score, gain_of, loss_gain, write_trained
+from bothways.training.finetuning.gain import FRACTIONS, select_fraction, select_gain
 from bothways.training.finetuning.plan import EVALUATION_SHARE, Plan, evaluation_interval, num_steps
 from bothways.training.finetuning.processes import Training
 from bothways.training.progress import TrainingProgress
@@ -54,8 +51,6 @@ LOWER = 1 / 3  # of the default learning rate
 HARMFUL = 1.5  # of the loss on dev after a trial, relative to that before
 TIMED_STEPS = 3  # if there are no trials
 SHOWN_MINUTES = 0.2  # a shorter training is not announced
-FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way from the initial to the trained weights
-FEW_ROWS = 300  # with fewer rows the loss selects, since it has more information per row than the metric
 FITS = 5  # of linear models, in the search for label errors: a fold each
 LINEAR_STARTS = 12  # in whose time linear models of all rows are chosen and fitted (docs/LOG.md, "The first labels")
 # In the seconds of the budget: evaluation of dev, linear start, and all texts by the frozen encoder (estimated).
@@ -427,96 +422,10 @@ def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
     )
 
 
-def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
-    """Give the model the best of the weights between `initial` and its own, in place, or the initial ones unless the
-    best is clearly better on dev (likely better, if a training was asked for); returns their fraction. The gain is
-    stored in the directory, with the trained weights if they are not kept.
-
-    By the loss on dev, for few rows; else by the metric, and the loss for ties.
-    """
-    scoring, trained = plan.task.scoring, trained_state(model)
-    quality_by_fraction: dict[float, tuple[float, float]] = {}
-    losses_by_fraction: dict[float, Tensor] = {}
-    scores: dict[float, BaselineScore] = {}
-    for fraction in FRACTIONS:
-        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
-        outputs = scoring.outputs(plan.inference_copy(model), "dev")
-        losses_N = scoring.row_losses("dev", outputs)
-        metric = 0.0
-        if len(losses_N) >= FEW_ROWS:
-            metric = scoring.compute_metrics("dev", outputs)[scoring.metric]
-            scores[fraction] = dev_score(plan, outputs)
-        quality_by_fraction[fraction] = (metric, -float(losses_N.mean()))
-        losses_by_fraction[fraction] = losses_N
-
-    best = max(FRACTIONS[1:], key=quality_by_fraction.__getitem__)
-    gain = loss_gain(losses_by_fraction[0.0], losses_by_fraction[best], best)
-    if scores and not gain.is_clear:
-        gain = gain_of(plan, scores[0.0], scores[best], best)
-    is_enough = gain.is_likely if plan.was_asked else gain.is_clear
-    kept = best if is_enough and quality_by_fraction[best] > quality_by_fraction[0.0] else 0.0
-
-    weights = dict(interpolate(initial, trained, best))
-    if not kept:
-        logger.info(f"not kept: the trained weights: {gain.describe()}")
-        gain.write(directory)
-        if not plan.quantizes:  # int8 layers are trained from the weights that are kept
-            write_trained(weights, directory)
-    elif kept < 1.0:
-        logger.info(
-            f"kept: {kept:.0%} of the way from {plan.task.initial_model} to the trained weights, the best point on dev"
-        )
-    model.load_state_dict(weights if kept else dict(initial), strict=False)
-    return kept
-
-
-def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directory: Path) -> float:
-    """Give the model the weights between `initial` and its own whose gain on dev is surest, in place, or the initial
-    ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained weights
-    if they are not kept.
-
-    Surest: the lower end of the interval is highest. The best metric is often that of weights far from the initial
-    ones, by which some queries gain much and others lose.
-    """
-    scoring, trained = plan.task.scoring, trained_state(model)
-    scores: dict[float, BaselineScore] = {}
-    for fraction in FRACTIONS:
-        model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
-        scores[fraction] = dev_score(plan, scoring.outputs(plan.inference_copy(model), "dev"))
-
-    gains = [gain_of(plan, scores[0.0], scores[fraction], fraction) for fraction in FRACTIONS[1:]]
-    gain = max(gains, key=lambda one: (one.low, one.after, one.fraction))
-    kept = gain.fraction if gain.is_clear else 0.0
-    weights = dict(interpolate(initial, trained, gain.fraction))
-    if not kept and not plan.quantizes:  # int8 layers are trained from the weights that are kept
-        write_trained(weights, directory)
-    gain.write(directory)
-
-    way = (
-        "the trained weights"
-        if gain.fraction == 1
-        else f"{gain.fraction:.0%} of the way from {plan.task.initial_model} to them"
-    )
-    logger.info(f"{'kept' if kept else 'not kept'}: {way}: {gain.describe()}")
-    model.load_state_dict(weights if kept else dict(initial), strict=False)
-    return kept
-
-
 def trained_state(model: Model) -> dict[str, Tensor]:
     """A copy of the values that training changes: all but frozen parameters."""
     frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
     return {name: value.clone() for name, value in model.state_dict().items() if name not in frozen}
-
-
-def interpolate(
-    initial: Mapping[str, Tensor], trained: Mapping[str, Tensor], fraction: float
-) -> Iterator[tuple[str, Tensor]]:
-    """Weights between two models; exact at both ends."""
-    for name, value in trained.items():
-        if fraction == 1.0 or not value.is_floating_point():
-            yield name, value
-        else:
-            yield name, torch.lerp(initial[name], value, fraction)
 
 
 def fingerprint_examples(examples: Examples) -> str:

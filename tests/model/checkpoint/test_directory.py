@@ -34,9 +34,9 @@ import json, sys
 for name in ("torch", "scipy", "pyarrow"):
     sys.modules[name] = None
 import bothways.model.config
+from bothways.model.adapters.files import AdapterFiles
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
-from bothways.model.checkpoint.formats.adapter import AdapterFiles
 from bothways.model.checkpoint.formats.tfidf import read_tfidf
 from bothways.model.checkpoint.model_files import ModelFiles
 from bothways.model.families import FAMILIES
@@ -95,7 +95,7 @@ for place in (sys.argv[1], "bothways-en"):
     shown = subprocess.run([sys.executable, "-c", code, plain], capture_output=True, text=True, check=True).stdout
     bert, packaged = (line.split() for line in shown.splitlines())
     assert len(packaged) <= MOST_MODULES, packaged
-    others = [f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "adapter", "tfidf")]
+    others = [f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "tfidf")]
     assert not [name for name in bert if name.startswith(("measure.linear", "model.adapters", *others))]
 
 

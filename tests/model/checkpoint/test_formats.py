@@ -18,14 +18,14 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS, HUGGING_FACE, format_of
-from bothways.model.checkpoint.formats.format import Format, StoredModel
-from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.checkpoint.formats.format import StoredModel
+from bothways.model.checkpoint.formats.hugging_face import LayoutFormat, hf_state_dict
 from bothways.model.checkpoint.model_files import detect
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
 from bothways.model.families import FAMILIES
 
 
-class SignFormat(Format):
+class SignFormat(LayoutFormat):
     """Weights as their signs times their mean magnitude, for models with 40 positions."""
 
     model_type = "test-signs"

@@ -20,6 +20,7 @@ from bothways.settings import Classify, Regress, TrainEmbed
 from bothways.tasks.classify import ClassScoring
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan, training
+from bothways.training.finetuning import gain as gain_module
 from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
@@ -403,7 +404,7 @@ def test_without_a_clear_gain_linear_models_of_all_rows_are_delivered(few, more_
     def unclear(before_N, after_N, fraction):
         return Gain(LOSS, 0.4, 0.39, -0.01, 0.03, fraction, len(before_N))
 
-    monkeypatch.setattr(training, "loss_gain", unclear)
+    monkeypatch.setattr(gain_module, "loss_gain", unclear)
     result = bothways.train(replace(few.settings, train=more_rows, batch_tokens=2048, out=tmp_path / "run"))
     assert result.not_delivered.startswith("not delivered: training was not clearly better on dev")
     assert "loss 0.400 before training, 0.390 after it; the gain is -0.010 to +0.030" in result.not_delivered
@@ -417,7 +418,7 @@ def test_with_a_clear_gain_the_trained_model_is(few, more_rows, monkeypatch, tmp
     def clear(before_N, after_N, fraction):
         return Gain(LOSS, 0.4, 0.3, 0.05, 0.15, fraction, len(before_N))
 
-    monkeypatch.setattr(training, "loss_gain", clear)
+    monkeypatch.setattr(gain_module, "loss_gain", clear)
     monkeypatch.setattr(ClassScoring, "row_losses", falling(ClassScoring.row_losses))
     result = bothways.train(replace(few.settings, train=more_rows, batch_tokens=2048, out=tmp_path / "run"))
     assert result.not_delivered == "" and not result.frozen and result.measured == ""

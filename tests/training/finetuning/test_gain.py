@@ -14,7 +14,7 @@ from bothways.cli import output
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.tasks.scores import Predictions, Scores
-from bothways.training.finetuning import gain, seeds, training
+from bothways.training.finetuning import gain, seeds
 from tests.training.finetuning.gallery import finish, pair_rows
 
 
@@ -101,7 +101,7 @@ def test_scored_pairs_whose_scores_mean_nothing_deliver_the_model_before_trainin
 
 
 @pytest.mark.parametrize(
-    "place", [(training, "write_trained"), (seeds, "score"), (gain, "load_file"), (gain, "finalize_all")]
+    "place", [(gain, "write_trained"), (seeds, "score"), (gain, "load_file"), (gain, "finalize_all")]
 )
 def test_a_run_that_is_interrupted_resumes_to_the_same_files(place, harmed, harmful, tmp_path, monkeypatch):
     settings = replace(harmful, out=tmp_path / "run")
@@ -165,7 +165,7 @@ def test_the_best_point_is_kept_if_the_interval_of_its_gain_is_above_0(slopes, k
     torch.nn.init.ones_(model.weight)
     task = SimpleNamespace(scoring=FakeScoring(slopes), initial_model="the start", metric="score")
     plan = SimpleNamespace(task=task, inference_copy=lambda model: model, quantizes=False)
-    assert training.select_gain(plan, model, {"weight": torch.zeros(1, 1)}, tmp_path) == kept
+    assert gain.select_gain(plan, model, {"weight": torch.zeros(1, 1)}, tmp_path) == kept
     assert model.weight.item() == kept
     stored = gain.Gain.read(tmp_path)
     assert stored.is_clear is (kept > 0) and stored.low <= stored.after - stored.before <= stored.high

@@ -12,7 +12,7 @@ from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.training_task import Epoch
 from bothways.text.batch import Batch
-from bothways.training.finetuning import training
+from bothways.training.finetuning import gain, training
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import EVALUATION_SHARE, evaluation_interval, make_plan, num_epochs
 from bothways.training.finetuning.training import STEPS
@@ -225,9 +225,9 @@ def test_a_run_trains_with_the_learning_rate_of_its_trial_and_prints_the_default
 def test_weights_between_two_models_are_exact_at_both_ends():
     first, last = {"a": torch.tensor([1.0, 1e8])}, {"a": torch.tensor([3.0, 1.1]), "n": torch.tensor(7)}
     first["n"] = torch.tensor(5)
-    assert all(torch.equal(value, first["a"]) for name, value in training.interpolate(first, last, 0.0) if name == "a")
-    assert dict(training.interpolate(first, last, 1.0)) == last
-    assert dict(training.interpolate(first, last, 0.25))["a"][0] == 1.5
+    assert all(torch.equal(value, first["a"]) for name, value in gain.interpolate(first, last, 0.0) if name == "a")
+    assert dict(gain.interpolate(first, last, 1.0)) == last
+    assert dict(gain.interpolate(first, last, 0.25))["a"][0] == 1.5
 
 
 class FakeScoring:
@@ -269,7 +269,7 @@ def test_the_point_with_the_lowest_loss_on_few_rows_is_kept_if_the_gain_is_clear
     torch.nn.init.ones_(model.weight)
     task = SimpleNamespace(scoring=FakeScoring(numbers), initial_model="the start")
     plan = SimpleNamespace(task=task, inference_copy=lambda model: model, was_asked=asked, quantizes=False)
-    monkeypatch.setattr(training, "dev_score", lambda plan, outputs: None)
-    assert training.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}, tmp_path) == fraction
+    monkeypatch.setattr(gain, "dev_score", lambda plan, outputs: None)
+    assert gain.select_fraction(plan, model, {"weight": torch.zeros(1, 1)}, tmp_path) == fraction
     assert (tmp_path / "not_delivered.safetensors").exists() == (fraction == 0)
     assert model.weight.item() == fraction

@@ -1,5 +1,5 @@
 """The same model with its weights written otherwise: matrices in few bits, to ship or to keep, and back
-(checkpoint/formats/packed.py); linear layers in int8; an adapter merged into plain weights, which every library reads.
+(checkpoint/formats/packed.py); linear layers in int8.
 
 Letters: R rows, C columns, N numbers of a matrix, G groups, K candidates for a scale.
 """
@@ -17,12 +17,9 @@ from torch import Tensor
 from bothways.base.errors import InputError
 from bothways.base.io import Files, atomic_directory, check_target, read_json, write_json
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.adapter import load_adapter
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
-from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import format_of
-from bothways.model.checkpoint.formats.hugging_face import write_files
 from bothways.model.checkpoint.formats.packed import CODES, GROUP, HIGH_BITS, PACKED_WEIGHTS, SCALES, PackedFormat
 from bothways.model.checkpoint.weights import WEIGHTS, Array, read_weights, write_weights
 from bothways.model.int8 import Int8Linear, replace_linears
@@ -61,7 +58,8 @@ def save_packed(source: Checkpoint, target: Path, layer_bits: int = 6) -> None:
 
     metadata = {**source.metadata, "settings": without_directories(source.settings)}
     with atomic_directory(target) as directory:
-        write_files(changed := replace(source, metadata=metadata), directory, format_of(changed))
+        changed = replace(source, metadata=metadata)
+        format_of(changed).save(changed, directory)
         config = read_json(directory / CONFIG)
         if not (directory / WEIGHTS).exists() or "bothways_format" in config:
             kind = config.get("bothways_format", config.get("model_type"))
@@ -131,13 +129,6 @@ def pack_plane(values_N: Tensor, bits: int) -> Tensor:
     """Numbers of 1, 2 or 4 bits as bytes, the first of a byte in its low bits."""
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
     return (values_N.reshape(-1, len(shifts)) << shifts).sum(1).to(torch.uint8)
-
-
-def with_merged(base: Checkpoint | None, adapter: Path) -> Checkpoint:
-    """The model with an adapter, a directory, merged into its weights. base: None reads the model that it names."""
-    loaded = load_adapter(Directory(adapter), base, checkpoint.load)
-    metadata = {name: value for name, value in loaded.metadata.items() if name not in ("adapter", "status")}
-    return replace(loaded, metadata=metadata)
 
 
 def with_packed(source: Checkpoint, *, layer_bits: int = 6) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 A format whose files are also those of the family keeps its model_type, and has its own name in bothways_format. A
 new format is one file here and one entry in FORMATS. A format is imported when a directory has it, or to save.
+Adapters stand first, as any model may have one; their folder, model/adapters, is known here by these names alone.
 """
 
 from typing import TYPE_CHECKING
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
 FORMATS = LazyTable[type[Format]](
-    "bothways.model.checkpoint.formats",
+    "bothways.model",
     {
-        "bothways-int8": "int8:Int8Format",
-        "bothways-pruned": "pruned:PrunedFormat",
-        "bothways-mean-layer": "mean_layer:MeanLayerFormat",
-        "bothways-linear": "linear:LinearFormat",
-        "bothways-packed": "packed:PackedFormat",
-        STATIC: "tfidf:StaticFormat",
-        "bothways-tfidf": "tfidf:TfidfFormat",
-        "bothways-adapter": "adapter:AdapterFormat",
-        "peft": "adapter:PeftFormat",
+        "bothways-adapter": "adapters.formats:AdapterFormat",
+        "peft": "adapters.formats:PeftFormat",
+        "bothways-int8": "checkpoint.formats.int8:Int8Format",
+        "bothways-pruned": "checkpoint.formats.pruned:PrunedFormat",
+        "bothways-mean-layer": "checkpoint.formats.mean_layer:MeanLayerFormat",
+        "bothways-linear": "checkpoint.formats.linear:LinearFormat",
+        "bothways-packed": "checkpoint.formats.packed:PackedFormat",
+        STATIC: "checkpoint.formats.tfidf:StaticFormat",
+        "bothways-tfidf": "checkpoint.formats.tfidf:TfidfFormat",
     },
 )
 

@@ -1,7 +1,7 @@
 """Interface of a checkpoint format: reads a model from a directory, and writes one.
 
 A format has one file in this folder and one entry in FORMATS. What all formats share (labels, tokenizer, metadata,
-pooling) is in reading.py and checkpoint.py. Reading needs no torch.
+pooling) is in model_files.py and hugging_face.py. Reading a model's files needs no torch.
 """
 
 from abc import ABC, abstractmethod
@@ -18,6 +18,8 @@ from bothways.model.config import EncoderConfig
 from bothways.model.families import FamilySpec
 
 if TYPE_CHECKING:
+    import torch
+
     from bothways.model.checkpoint.contents import Checkpoint
 
 HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
@@ -34,13 +36,9 @@ class ReadPlan:
     config: EncoderConfig
 
 
-class Stored:
-    """A model or an adapter in a directory, before its weights are read."""
-
-
 @dataclass(frozen=True)
-class StoredModel(Stored):
-    """A model in a directory.
+class StoredModel:
+    """A model in a directory, before its weights are read.
 
     hf_config: the content of config.json, as the family writes it. read: opens the weights, arrays by name; InputError
     if the file is missing or broken. naming: of the arrays, by the family's names in the Hugging Face layout, or
@@ -57,6 +55,16 @@ class StoredModel(Stored):
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StoredAdapter:
+    """An adapter in a directory, before its weights are read.
+
+    read: the checkpoint of the model that it belongs to with the adapter, in a number format.
+    """
+
+    read: "Callable[[torch.dtype], Checkpoint]"
+
+
 def split_config(directory: Directory, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The content of config.json as the family writes it, and the object `name`, which has the family's model_type."""
     entry = get_object(directory.config, name, directory.path / CONFIG)
@@ -68,24 +76,22 @@ class Format(ABC):
     """A way to store a model.
 
     model_type: its name in config.json, so that no other library loads the files as something else; "" for a format
-    that keeps the model_type of the family. stores_pooling: whether the pooling of text vectors is written beside the
-    weights. is_read_by_others: whether transformers reads the whole model.
+    that keeps the model_type of the family. is_read_by_others: whether transformers reads the whole model.
     """
 
     model_type: ClassVar[str] = ""
-    stores_pooling: ClassVar[bool] = True
     is_read_by_others: ClassVar[bool] = False
 
     @abstractmethod
-    def open(self, directory: Directory) -> Stored:
+    def open(self, directory: Directory) -> StoredModel | StoredAdapter:
         """Open the model in a directory, without its weights. InputError if it holds no encoder."""
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         """Whether models like this one are saved in the format."""
         return False
 
-    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
-        """Write the weights. hf_config: config.json as the family writes it. Returns the content it shall have."""
+    def save(self, checkpoint: "Checkpoint", directory: Path) -> None:
+        """Write all files of a checkpoint into a directory."""
         raise NotImplementedError(f"{type(self).__name__} cannot be written from a model alone")
 
     def unread(self, checkpoint: "Checkpoint") -> str | None:

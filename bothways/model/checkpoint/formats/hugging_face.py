@@ -1,7 +1,8 @@
 """The Hugging Face layout: config.json and float tensors by the family's names, which transformers loads."""
 
+from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bothways.base.errors import InputError
 from bothways.base.io import write_json
@@ -26,7 +27,39 @@ TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
 DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
 
 
-class HuggingFaceFormat(Format):
+class LayoutFormat(Format):
+    """The files of the Hugging Face layout, with the weights written in some way.
+
+    stores_pooling: whether the pooling of text vectors is written beside the weights.
+    """
+
+    stores_pooling: ClassVar[bool] = True
+
+    @abstractmethod
+    def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
+        """Write the weights. hf_config: config.json as the family writes it. Returns the content it shall have."""
+
+    def save(self, checkpoint: "Checkpoint", directory: Path) -> None:
+        model = checkpoint.model
+        config = self.write(checkpoint, directory, hugging_face_config(checkpoint))
+        write_json(directory / CONFIG, config)
+        write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
+
+        if checkpoint.words:
+            from bothways.model.checkpoint.formats.tfidf import write_terms
+
+            write_terms(checkpoint.words, directory)
+        if checkpoint.scope is not None:
+            checkpoint.scope.write(directory)
+        if tokenizer := checkpoint.tokenizer:
+            tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
+        if checkpoint.pooling and self.stores_pooling:
+            write_modules(directory, model.config, pooling=checkpoint.pooling, normalized=checkpoint.normalized)
+
+
+class HuggingFaceFormat(LayoutFormat):
+    """Float tensors by the family's names."""
+
     is_read_by_others = True
 
     def open(self, directory: Directory) -> StoredModel:
@@ -43,24 +76,6 @@ class HuggingFaceFormat(Format):
 
 
 HUGGING_FACE = HuggingFaceFormat()
-
-
-def write_files(checkpoint: "Checkpoint", directory: Path, weights: Format = HUGGING_FACE) -> None:
-    """Write all files of a checkpoint into a directory, the weights in a format."""
-    model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    config = weights.write(checkpoint, directory, hugging_face_config(checkpoint))
-    write_json(directory / CONFIG, config)
-    write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
-    if checkpoint.words:
-        from bothways.model.checkpoint.formats.tfidf import write_terms
-
-        write_terms(checkpoint.words, directory)
-    if checkpoint.scope is not None:
-        checkpoint.scope.write(directory)
-    if tokenizer:
-        tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
-    if checkpoint.pooling and weights.stores_pooling:
-        write_modules(directory, model.config, pooling=checkpoint.pooling, normalized=checkpoint.normalized)
 
 
 def hugging_face_config(checkpoint: "Checkpoint") -> dict[str, Any]:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 from bothways.model.checkpoint import weights
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
+from bothways.model.checkpoint.formats.format import ReadPlan, StoredModel, split_config
+from bothways.model.checkpoint.formats.hugging_face import LayoutFormat
 from bothways.model.checkpoint.formats.pruned import HEADS, read_heads, split_heads
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
 
-class Int8Format(Format):
+class Int8Format(LayoutFormat):
     model_type = "bothways-int8"
 
     def open(self, directory: Directory) -> StoredModel:

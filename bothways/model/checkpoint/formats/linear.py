@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.errors import flag
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.format import HEAD_KEYS, Format, ReadPlan, StoredModel
-from bothways.model.checkpoint.formats.hugging_face import write_files
+from bothways.model.checkpoint.formats.format import HEAD_KEYS, ReadPlan, StoredModel
+from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE, LayoutFormat
 from bothways.model.checkpoint.sentence_transformers import DENSE, TRANSFORMER, write_modules
 from bothways.model.checkpoint.weights import WEIGHTS, TensorFiles, open_safetensors
 from bothways.model.config import NO_POOLER, encodes_separately, unit_scale
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
 
-class LinearFormat(Format):
+class LinearFormat(LayoutFormat):
     model_type = "bothways-linear"
     stores_pooling = False  # `write` does
 
@@ -38,7 +38,7 @@ class LinearFormat(Format):
 
         model = checkpoint.model
         (directory / TRANSFORMER).mkdir()
-        write_files(encoder_only(checkpoint), directory / TRANSFORMER)
+        HUGGING_FACE.save(encoder_only(checkpoint), directory / TRANSFORMER)
         unit, output = model.config.pooler_act != "none", model.heads["classes"].get_submodule("output").state_dict()
         scale = unit_scale(model.config.hidden_size) if unit else 1.0
         write_modules(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.errors import InputError
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel
-from bothways.model.checkpoint.formats.hugging_face import hf_state_dict, hugging_face_config
+from bothways.model.checkpoint.formats.format import ReadPlan, StoredModel
+from bothways.model.checkpoint.formats.hugging_face import LayoutFormat, hf_state_dict, hugging_face_config
 from bothways.model.checkpoint.sentence_transformers import write_modules
 from bothways.model.checkpoint.weights import WEIGHTS, TensorFiles, open_declared, open_safetensors, write_floats
 from bothways.model.families import FAMILIES, FamilySpec
@@ -27,7 +27,7 @@ LAYER_MODULES = (
 AGAIN = "copy the whole directory again, or fine-tune again"
 
 
-class MeanLayerFormat(Format):
+class MeanLayerFormat(LayoutFormat):
     model_type = "bothways-mean-layer"
     stores_pooling = False  # `write` does
     is_read_by_others = True

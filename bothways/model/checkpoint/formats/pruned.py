@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.errors import InputError
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.format import Format, ReadPlan, StoredModel, split_config
-from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.checkpoint.formats.format import ReadPlan, StoredModel, split_config
+from bothways.model.checkpoint.formats.hugging_face import LayoutFormat, hf_state_dict
 from bothways.model.checkpoint.weights import TensorFiles, open_declared, write_floats
 from bothways.model.config import NO_POOLER
 from bothways.model.families import FAMILIES
@@ -24,7 +24,7 @@ PRUNED_WEIGHTS = "pruned.safetensors"  # under the usual name other libraries wo
 HEADS, HEAD_SIZE = "num_attention_heads", "attention_head_size"
 
 
-class PrunedFormat(Format):
+class PrunedFormat(LayoutFormat):
     model_type = "bothways-pruned"
 
     def open(self, directory: Directory) -> StoredModel:

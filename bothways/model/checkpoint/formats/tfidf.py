@@ -18,7 +18,7 @@ from bothways.model.checkpoint.description import (
     problem_type,
 )
 from bothways.model.checkpoint.directory import STATIC, Directory
-from bothways.model.checkpoint.formats.format import Format, Stored
+from bothways.model.checkpoint.formats.format import Format, StoredModel
 from bothways.model.checkpoint.weights import not_finite_error, write_weights
 from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
@@ -29,14 +29,14 @@ ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run
 class TfidfFormat(Format):
     model_type = "bothways-tfidf"
 
-    def open(self, directory: Directory) -> Stored:
+    def open(self, directory: Directory) -> StoredModel:
         raise no_encoder_error(directory.path, classifies=directory.config.get("problem_type") != "regression")
 
 
 class StaticFormat(Format):
     model_type = STATIC
 
-    def open(self, directory: Directory) -> Stored:
+    def open(self, directory: Directory) -> StoredModel:
         raise InputError(
             f"{directory.path}: static vectors, which have no encoder; name an encoder, such as bothways-en"
         )

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from bothways.model.checkpoint.formats import name_patterns
-from bothways.model.checkpoint.formats.name_patterns import MAX_DEPTH, MAX_PATTERN, PatternError, matches_end
+from bothways.model.adapters import name_patterns
+from bothways.model.adapters.name_patterns import MAX_DEPTH, MAX_PATTERN, PatternError, matches_end
 from tests.steps import count_lines
 
 NAMES = ["query", "layer.1.query", "layer.11.query", "layer.1.value", "encoder.layer.1.query", "query_2", ""]

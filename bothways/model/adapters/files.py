@@ -3,7 +3,7 @@
 LoRA is in the layout of peft: `adapter_config.json`, and `adapter_model.safetensors` with A and B by Hugging Face's
 names and the head if that layout has it. Biases, and heads that the layout lacks, are in `adapter.safetensors` by our
 names. The entry "adapter" of `bothways.json` has the kind, the head and the labels; directories written by peft lack
-it. checkpoint/adapter.py attaches and merges the arrays.
+it. attach.py gives the arrays to the model.
 """
 
 import math
@@ -17,10 +17,9 @@ import numpy as np
 
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.io import get_object
+from bothways.model.adapters.name_patterns import PatternError, matches_end
 from bothways.model.checkpoint.description import ADAPTER_CONFIG, CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
-from bothways.model.checkpoint.formats.format import Format, Stored
-from bothways.model.checkpoint.formats.name_patterns import PatternError, matches_end
 from bothways.model.checkpoint.weights import Array, is_finite, not_finite_error, open_safetensors, shorten
 from bothways.model.families import FamilySpec
 
@@ -46,7 +45,7 @@ BUFFERS = ("position_ids", "token_type_ids")  # of embeddings that were trained 
 
 
 @dataclass(frozen=True)
-class AdapterFiles(Stored):
+class AdapterFiles:
     """A directory with an adapter: the contents of its two JSON files. The arrays are read by methods."""
 
     directory: Path
@@ -148,21 +147,6 @@ class AdapterFiles(Stored):
             except PatternError as error:
                 raise InputError(f"{file}: {patterns} {pattern!r:.60}: {error}; write out the modules") from None
         return self.config.get(default, DEFAULT_SCALE)
-
-
-class AdapterFormat(Format):
-    """Adapters that Bothways has written."""
-
-    model_type = "bothways-adapter"
-
-    def open(self, directory: Directory) -> AdapterFiles:
-        return AdapterFiles.open(directory)
-
-
-class PeftFormat(AdapterFormat):
-    """LoRA that peft has written, and parameters that it has trained as a whole."""
-
-    model_type = "peft"
 
 
 def find_adapter(place: Path) -> AdapterFiles | None:
