@@ -31,7 +31,7 @@ from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.texts import TextTask
 from bothways.text.data.columns import join_tables
 from bothways.training.finetuning.compare import Comparison
-from bothways.training.finetuning.gain import Gain, loss_gain
+from bothways.training.finetuning.gain import Gain, interpolate, loss_gain
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
@@ -40,7 +40,6 @@ from bothways.training.finetuning.training import (
     Course,
     curve_seconds,
     fingerprint_examples,
-    interpolate,
     seconds_after,
     trained_state,
 )
