@@ -111,9 +111,10 @@ async def embeddings(request: ModelRequest) -> Any:
 async def _from_ids(request: ModelRequest, inputs: Sequence[str | list[int]]) -> list[str]:
     """The texts; ids are decoded, without special tokens."""
     lists = [entry for entry in inputs if not isinstance(entry, str)]
-    if lists:
-        request.served.check_number(inputs)
-    decoded = iter(await _decode_all(request, lists, keep_special=False) if lists else [])
+    if not lists:
+        return [entry for entry in inputs if isinstance(entry, str)]
+    request.served.check_number(inputs)
+    decoded = iter(await _decode_all(request, lists, keep_special=False))
     return [entry if isinstance(entry, str) else next(decoded) for entry in inputs]
 
 
