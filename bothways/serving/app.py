@@ -16,21 +16,15 @@ from bothways.search.store import Store
 from bothways.serving import handlers, openapi
 from bothways.serving.bodies import Refusal
 from bothways.serving.document_search import DocumentSearch
-from bothways.serving.exchange import (
-    Exchange,
-    Record,
-    answered,
-    error_response,
-    json_response,
-    large_response,
-    read_body,
-)
-from bothways.serving.guard import OPEN_PATHS, Access, Guard, Metrics
-from bothways.serving.inference_queue import Limits
+from bothways.serving.guard import OPEN_PATHS, Access, Guard
+from bothways.serving.limits import Limits
+from bothways.serving.metrics import Metrics, RequestMetrics
+from bothways.serving.reply import METRICS, answered, error_response, json_response, large_response
+from bothways.serving.request import ModelRequest, read_body
 from bothways.serving.served_model import ServedModel
 from bothways.tasks import TASKS, task_routes
 
-Handler = Callable[[Exchange], Awaitable[Any]]
+Handler = Callable[[ModelRequest], Awaitable[Any]]
 HANDLERS: dict[str, Handler] = {
     "/embed": handlers.embed,
     "/embed_all": handlers.embed_all,
@@ -42,7 +36,11 @@ HANDLERS: dict[str, Handler] = {
     "/attention": handlers.attention,
     "/v1/embeddings": handlers.embeddings,
 }
-MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+}
 PAGE_HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -62,13 +60,21 @@ def build_app(
     store: Store | None = None,
     reranker: ServedModel | None = None,
 ) -> ASGIApp:
-    """The application of these models; the first is the default. store: an index to search. reranker: of the
-    models, the one that orders what is found."""
-    search = DocumentSearch(store, models, limits, reranker) if store is not None else None
-    site = Site(models, limits, version, search)
+    """The application of these models.
+
+    models: the first is the default.
+    limits: of requests.
+    metrics: that /metrics shows.
+    access: who may use the server.
+    version: of the package.
+    write_log: called with a line for each request.
+    store: an index to search.
+    reranker: of the models, the one that orders the passages that a search has found.
+    """
+    search = DocumentSearch(store, models, limits, reranker=reranker) if store is not None else None
+    site = Site(models, limits, version, search=search)
     for served in models:
-        queue = served.queue
-        metrics.watch(served.name, queue_size=queue.__len__, queue_tokens=lambda queue=queue: queue.tokens)  # type: ignore[misc]
+        _watch_queue(metrics, served)
 
     async def metrics_text(request: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -76,36 +82,51 @@ def build_app(
     routes = [*site.routes(), Route("/metrics", metrics_text)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     app.router.redirect_slashes = False
-    open_paths = OPEN_PATHS | page_files().keys()
     return Guard(
-        app, access=access, limits=limits, metrics=metrics, write_log=write_log, open_paths=frozenset(open_paths)
+        app,
+        access=access,
+        limits=limits,
+        metrics=metrics,
+        write_log=write_log,
+        open_paths=frozenset(OPEN_PATHS | page_files().keys()),
     )
 
 
-def page_files() -> dict[str, str]:
-    """The files of the page by path; index.html is at / too."""
-    names = [file.name for file in files("bothways.serving").joinpath("web").iterdir()]
-    paths = {f"/{name}": name for name in sorted(names) if name[name.rfind(".") :] in MEDIA_TYPES}
-    return paths | ({"/": "index.html"} if "/index.html" in paths else {})
+def _watch_queue(metrics: Metrics, served: ServedModel) -> None:
+    queue = served.queue
+    metrics.watch(served.name, queue_size=queue.__len__, queue_tokens=lambda: queue.tokens)
 
 
 class Site:
-    """Models by name, and what is answered without computing."""
+    """Models by name, and the routes to them and to everything that is answered without computing.
+
+    root: the route that POST / is.
+    """
 
     def __init__(
         self, models: Sequence[ServedModel], limits: Limits, version: str, search: DocumentSearch | None = None
     ) -> None:
         self.models = {served.name: served for served in models}
-        self.default, self.limits, self.version, self.search = models[0], limits, version, search
+        self.default = models[0]
+        self.limits = limits
+        self.version = version
+        self.search = search
         self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
         self.document = openapi.description(version, root=self.root, has_store=search is not None)
 
     def routes(self) -> list[Route]:
-        """All routes but that of the metrics."""
-        posts = {**HANDLERS, "/embeddings": handlers.embeddings, "/": HANDLERS[self.root]}
-        paths = [(path, path, handler) for path, handler in posts.items()]
-        paths += [(f"/models/{{model}}{path}", path, handler) for path, handler in HANDLERS.items()]
-        routes = [Route(whole, self.endpoint(path, handler), methods=["POST"]) for whole, path, handler in paths]
+        """All routes but the route of the metrics."""
+        routes = []
+        posts = {
+            **HANDLERS,
+            "/embeddings": handlers.embeddings,
+            "/": HANDLERS[self.root],
+        }
+        for path, handler in posts.items():
+            routes.append(Route(path, self.endpoint(path, handler), methods=["POST"]))
+        for path, handler in HANDLERS.items():
+            routes.append(Route(f"/models/{{model}}{path}", self.endpoint(path, handler), methods=["POST"]))
+
         routes += [
             Route("/info", self.info),
             Route("/models/{model}/info", self.info),
@@ -115,13 +136,36 @@ class Site:
             Route("/ping", self.health),
             Route("/openapi.json", self.openapi),
             Route("/docs", self.docs),
-            *(Route(path, self.page_file(name)) for path, name in page_files().items()),
         ]
+        for path, name in page_files().items():
+            routes.append(Route(path, self.page_file(name)))
         if self.search is not None:
             routes.append(Route("/search", self.search.respond, methods=["POST"]))
         if "/" not in page_files():
             routes.append(Route("/", lambda request: RedirectResponse("docs")))
         return routes
+
+    def endpoint(self, path: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """The route of a handler: read the body, choose the model, answer."""
+        answered_path = self.root if path == "/" else path
+        needed = "embed" if handler is handlers.embeddings else answered_path.strip("/")
+
+        async def respond(request: Request) -> Response:
+            metrics: RequestMetrics = request.scope[METRICS]
+
+            async def handle() -> Response:
+                body = await read_body(request, self.limits)
+                served = self.choose(request.path_params.get("model", body.get("model")))
+                metrics.model = served.name
+                served.need(needed, self.models.values())
+
+                model_request = ModelRequest(http=request, body=body, served=served, metrics=metrics)
+                content = await handler(model_request)
+                return await large_response(content, model_request.headers)
+
+            return await answered(handle, request)
+
+        return respond
 
     def choose(self, name: Any) -> ServedModel:
         """The model of a name; None: the default. Refusal with all names if there is none."""
@@ -132,42 +176,22 @@ class Site:
             raise Refusal(404, f"no model {name!r:.60} here; the models are {names}", "ModelNotFound")
         return self.models[name]
 
-    def endpoint(self, path: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The route of a handler: read the body, choose the model, answer."""
-        needed = "embed" if handler is handlers.embeddings else (self.root if path == "/" else path).strip("/")
-
-        async def respond(request: Request) -> Response:
-            record: Record = request.scope["record"]
-
-            async def handle() -> Response:
-                body = await read_body(request, self.limits)
-                served = self.choose(request.path_params.get("model", body.get("model")))
-                record.model = served.name
-                served.need(needed, self.models.values())
-                exchange = Exchange(request, body, served, record)
-                content = await handler(exchange)
-                return await large_response(content, exchange.headers)
-
-            return await answered(handle, request)
-
-        return respond
-
     # --- routes without a body ----------------------------------------------------------------------------------------
 
     async def info(self, request: Request) -> Response:
         async def handle() -> Response:
             served = self.choose(request.path_params.get("model", request.query_params.get("model")))
-            limits = self.limits
             facts = {
                 **served.info,
                 "models": [*self.models],
-                "max_concurrent_requests": limits.max_requests,
-                "max_batch_tokens": limits.batch_tokens,
-                "max_client_batch_size": limits.max_texts,
+                "max_concurrent_requests": self.limits.max_requests,
+                "max_batch_tokens": self.limits.batch_tokens,
+                "max_client_batch_size": self.limits.max_texts,
                 "auto_truncate": served.fingerprint is not None and served.model.window_policy.long == "truncate",
                 "version": self.version,
-                **({"store": await asyncio.to_thread(self.search.facts)} if self.search else {}),
             }
+            if self.search:
+                facts["store"] = await asyncio.to_thread(self.search.facts)
             return json_response(facts)
 
         return await answered(handle, request)
@@ -195,7 +219,7 @@ class Site:
     def page_file(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             content = files("bothways.serving").joinpath("web", name).read_bytes()
-            return Response(content, headers=PAGE_HEADERS, media_type=MEDIA_TYPES[name[name.rfind(".") :]])
+            return Response(content, headers=PAGE_HEADERS, media_type=MEDIA_TYPES[_ending(name)])
 
         return respond
 
@@ -204,10 +228,22 @@ def _openai_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "bothways"}
 
 
+def page_files() -> dict[str, str]:
+    """The files of the page by path; index.html is at / too."""
+    names = sorted(file.name for file in files("bothways.serving").joinpath("web").iterdir())
+    paths = {f"/{name}": name for name in names if _ending(name) in MEDIA_TYPES}
+    if "/index.html" in paths:
+        paths["/"] = "index.html"
+    return paths
+
+
+def _ending(name: str) -> str:
+    return name[name.rfind(".") :]
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such route, or another method: an error of one line."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.scope['path'][:100]}: {error.detail}; /docs lists all routes"
-    return error_response(
-        Refusal(error.status_code, message, "NotFound", dict(error.headers or {})), request.scope["path"]
-    )
+    path = request.scope["path"]
+    message = f"{request.method} {path[:100]}: {error.detail}; /docs lists all routes"
+    return error_response(Refusal(error.status_code, message, "NotFound", headers=dict(error.headers or {})), path)

@@ -9,7 +9,13 @@ from typing import Any, TypeGuard
 from bothways.base.errors import InputError, shorten
 from bothways.tasks.task import Item
 
-ERROR_TYPES = {400: "Empty", 401: "Unauthorized", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
+ERROR_TYPES = {
+    400: "Empty",
+    401: "Unauthorized",
+    424: "Backend",
+    429: "Overloaded",
+    503: "Unhealthy",
+}
 Body = Mapping[str, Any]
 
 
@@ -20,7 +26,8 @@ class Refusal(InputError):
         self, status: int, message: str, error_type: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.error_type = status, error_type or ERROR_TYPES.get(status, "Validation")
+        self.status = status
+        self.error_type = error_type or ERROR_TYPES.get(status, "Validation")
         self.headers = dict(headers or {})
 
 
@@ -97,7 +104,7 @@ def read_inputs(body: Body, field: str = "inputs") -> tuple[list[str | list[int]
         raise Refusal(400, f"`{field}` is empty; give at least one text")
     if is_ids(value):
         return [[*value]], True
-    if not isinstance(value, list) or not all(isinstance(one, str) or (one and is_ids(one)) for one in value):
+    if not isinstance(value, list) or not all(isinstance(entry, str) or (entry and is_ids(entry)) for entry in value):
         raise wrong(field, value, "a string, a list of ids, or a list of those")
     return value, False
 
@@ -109,7 +116,7 @@ def read_pairs(body: Body, field: str = "inputs") -> tuple[list[tuple[str, str]]
         return [(value[0], value[1])], True
     if isinstance(value, list) and not value:
         raise Refusal(400, f"`{field}` is empty; give at least one pair")
-    if not isinstance(value, list) or not all(is_list_of(one, str) and len(one) == 2 for one in value):
+    if not isinstance(value, list) or not all(is_list_of(pair, str) and len(pair) == 2 for pair in value):
         raise wrong(field, value, "a list of two strings, or a list of such lists")
     return [(first, second) for first, second in value], False
 
@@ -122,7 +129,7 @@ def read_sequences(body: Body, field: str = "inputs") -> tuple[list[Item], bool]
     if isinstance(value, list) and not value:
         raise Refusal(400, f"`{field}` is empty; give at least one text")
     rows: Any = [value] if is_list_of(value, str) else value
-    if not isinstance(rows, list) or not all(is_list_of(one, str) and len(one) in (1, 2) for one in rows):
+    if not isinstance(rows, list) or not all(is_list_of(row, str) and len(row) in (1, 2) for row in rows):
         raise wrong(field, value, "a string, a list of one or two strings (a text or a pair), or a list of such lists")
     if len({len(row) for row in rows}) > 1:
         raise Refusal(422, f"`{field}` mixes texts and pairs; send them in two requests")
@@ -139,17 +146,20 @@ def read_questions(body: Body) -> tuple[list[Item], bool]:
     inputs = body.get("inputs")
     if inputs == []:
         raise Refusal(400, "`inputs` is empty; give at least one question")
-    rows = inputs if isinstance(inputs, list) else [body if inputs is None else inputs]
+    is_single = not isinstance(inputs, list)
+    rows: Any = inputs
+    if is_single:
+        rows = [body if inputs is None else inputs]
     objects = [read_object(row, "`inputs`") for row in rows]
-    return [(read_text(row, "question"), read_text(row, "context")) for row in objects], not isinstance(inputs, list)
+    return [(read_text(row, "question"), read_text(row, "context")) for row in objects], is_single
 
 
 def is_list_of(value: Any, kind: type) -> TypeGuard[list[Any]]:
-    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+    return isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
 
 
 def is_ids(value: Any) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    return isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value)
 
 
 READERS: Mapping[str, Callable[[Body], tuple[Sequence[Item], bool]]] = {  # by `reads` of a route

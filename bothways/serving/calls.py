@@ -15,10 +15,14 @@ ATTENTION_TOKENS = 64  # of a text at most
 
 @dataclass(frozen=True)
 class Call:
-    """A computation and its options. Texts of equal calls share a batch. long: how long texts are read, by default as
-    in fine-tuning, else in windows."""
+    """A computation and its options. Texts of equal calls share a batch.
 
-    compute: Callable[..., Sequence[Any]]  # (model, items, reading options, the options below) -> a result per item
+    compute: (model, items, reading options, the options below) -> a result per item.
+    long: how long texts are read, by default as in fine-tuning, else in windows.
+    options: by name.
+    """
+
+    compute: Callable[..., Sequence[Any]]
     long: Long | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -40,20 +44,37 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
 def attention(
     model: Predictor, items: Sequence[Item], reading: ReadOptions, *, layer: int | None, head: int | None
 ) -> Sequence[Any]:
-    """The tokens of each text, and the weights of a layer and head; None: the one in which words read most from single
-    words far off. InputError if there is no such layer or head, or too many tokens."""
+    """The tokens of each text, and the weights of a layer and head.
+
+    model: computes them.
+    items: texts.
+    reading: has no effect; the texts are short.
+    layer, head: counted from 0; None: those in which words read most from single words far off.
+
+    InputError if there is no such layer or head, or too many tokens.
+    """
     results = []
     for text in firsts(items):
         encoding = model.tokenizer.encode(text)
-        if (count := len(encoding)) > ATTENTION_TOKENS:
-            raise InputError(f"the text has {count} tokens; attention is for at most {ATTENTION_TOKENS}, shorten it")
+        num_tokens = len(encoding)
+        if num_tokens > ATTENTION_TOKENS:
+            raise InputError(
+                f"the text has {num_tokens} tokens; attention is for at most {ATTENTION_TOKENS}, shorten it"
+            )
 
-        found = model.attention(text)
+        maps = model.attention(text)
         # A number that does not exist is refused before one is chosen beside it.
-        found.of_head(layer or 0, head or 0)
+        maps.of_head(layer or 0, head or 0)
+        # Layer 0 and head 0 of most models look at [CLS] and [SEP], which shows nothing (docs/LOG.md, "/attention").
         is_special = [sequence is None for sequence in encoding.sequence_ids]
-        chosen_layer, chosen_head = found.clearest_head(is_special, layer=layer, head=head)
+        chosen_layer, chosen_head = maps.clearest_head(is_special, layer=layer, head=head)
 
-        weights = found.of_head(chosen_layer, chosen_head).tolist()
-        results.append({"tokens": found.tokens, "weights": weights, "layer": chosen_layer, "head": chosen_head})
+        results.append(
+            {
+                "tokens": maps.tokens,
+                "weights": maps.of_head(chosen_layer, chosen_head).tolist(),
+                "layer": chosen_layer,
+                "head": chosen_head,
+            }
+        )
     return results

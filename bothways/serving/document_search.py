@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,40 @@ from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
 from bothways.serving import calls
-from bothways.serving.bodies import read_choice, read_integer, read_share, read_text, wrong
-from bothways.serving.exchange import Exchange, Record, answered, json_response, read_body
-from bothways.serving.inference_queue import Limits
+from bothways.serving.bodies import Body, read_choice, read_integer, read_share, read_text, wrong
+from bothways.serving.limits import Limits
+from bothways.serving.metrics import RequestMetrics
+from bothways.serving.reply import METRICS, answered, json_response
+from bothways.serving.request import ModelRequest, read_body
 from bothways.serving.served_model import ServedModel
 from bothways.tasks.classify import class_scores, label_probabilities
 from bothways.tasks.rerank_decoding import Reranking
 
-MOST_HITS, DEFAULT_HITS = 100, 10
+MOST_HITS = 100
+DEFAULT_HITS = 10
 LONGEST_QUERY = 2000  # characters
-WAYS = ("hybrid", "words", "vectors")
+WAYS = (
+    "hybrid",
+    "words",
+    "vectors",
+)
 
 
-class _Computed:
-    """The vector of one query, which a model of the server has computed."""
+@dataclass(frozen=True)
+class Query:
+    """The fields of a search.
 
-    def __init__(self, fingerprint: str, vector_H: np.ndarray) -> None:
-        self.fingerprint, self.vector_H = fingerprint, vector_H
+    how: one of WAYS.
+    glob: pattern of the paths that are searched; None: all.
+    condition: on the metadata of files, if any.
+    """
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return self.vector_H[None]
+    text: str
+    top: int
+    how: str
+    glob: str | None
+    condition: str | None
+    min_score: float | None
 
 
 class DocumentSearch:
@@ -44,10 +59,19 @@ class DocumentSearch:
     def __init__(
         self, store: Store, models: Iterable[ServedModel], limits: Limits, reranker: ServedModel | None = None
     ) -> None:
-        """reranker: orders what is found. InputError if it reads no pairs."""
+        """The search of a store.
+
+        store: the index.
+        models: of the server.
+        limits: of a body.
+        reranker: orders the passages that a search has found. InputError if it reads no pairs.
+        """
         if reranker is not None and (reranker.cannot_rank or "classes" not in reranker.model.backend.heads):
             raise InputError(f"rerank ({reranker.name}): reads no pairs of texts; name a reranker (finetune rerank)")
-        self.store, self.limits, self.reranker = store, limits, reranker
+
+        self.store = store
+        self.limits = limits
+        self.reranker = reranker
         self.by_space = {served.fingerprint: served for served in models if served.fingerprint}
 
     def facts(self) -> dict[str, int]:
@@ -55,84 +79,130 @@ class DocumentSearch:
         return {"files": self.store.files, "passages": self.store.passages}
 
     async def respond(self, request: Request) -> Response:
-        record: Record = request.scope["record"]
+        metrics: RequestMetrics = request.scope[METRICS]
 
         async def handle() -> Response:
-            body = await read_body(request, self.limits)
-            query, top = read_text(body, "query"), read_integer(body, "top", DEFAULT_HITS, 1, MOST_HITS)
-            if not query.strip() or len(query) > LONGEST_QUERY:
-                raise wrong("query", query, f"a text of at most {LONGEST_QUERY:,} characters")
-            how = read_choice(body, "how", WAYS)
-            globs, condition = _optional_text(body, "glob"), _optional_text(body, "filter")
-            min_score = read_share(body, "min_score")
-            record.texts, started = 1, time.monotonic()
-            vectors, fast = await self._vectors(request, query, record) if how != "words" else (open_vectors, False)
+            query = read_query(await read_body(request, self.limits))
+            metrics.texts = 1
+            started = time.monotonic()
 
-            top = top or DEFAULT_HITS
-            number = top
-            if self.reranker is not None:
-                number = max(top, num_reranked(self.reranker.model.description.metadata))
-
-            def find() -> list[Hit]:
-                return self.store.search(
-                    query,
-                    top=number,
-                    how=how,  # type: ignore[arg-type]
-                    vectors=vectors,
-                    fast=fast,
-                    globs=[globs] if globs else [],
-                    condition=condition,
-                    min_score=min_score,
-                )
-
-            def show(found: list[Hit]) -> tuple[list[dict[str, Any]], int]:
-                return [self._shown(hit, query) for hit in found[:top]], self.store.passages
-
-            found = await asyncio.to_thread(find)
-            if self.reranker is not None and found:
-                found = await self._reranked(Exchange(request, {}, self.reranker, record), query, found)
-            hits, passages = await asyncio.to_thread(show, found)
-            seconds = time.monotonic() - started
-            facts = {"passages": passages, "seconds": round(seconds, 4)}
-            return json_response({"relevant": not all(hit["weak"] for hit in hits), "hits": hits, **facts})
+            hits = await self._find(query, request, metrics)
+            shown, passages = await asyncio.to_thread(self._show, hits, query)
+            return json_response(
+                {
+                    "relevant": not all(hit["weak"] for hit in shown),
+                    "hits": shown,
+                    "passages": passages,
+                    "seconds": round(time.monotonic() - started, 4),
+                }
+            )
 
         return await answered(handle, request)
 
-    async def _reranked(self, exchange: Exchange, query: str, hits: list[Hit]) -> list[Hit]:
-        """The passages in the order of the reranker, which computes with the other requests to it."""
-        model = exchange.served.model
-        reranking = Reranking.of(model.description.metadata)
-        read = hits[: reranking.passages]
-        outputs = await exchange.run(class_scores, [(query, hit.text) for hit in read])
-        scores = [
-            float(scores_C[0] if len(scores_C) == 1 else label_probabilities(model, scores_C)[-1])
-            for scores_C in outputs
-        ]
-        return reordered(hits, [*reranking.order(scores), *range(len(read), len(hits))], scores)
+    async def _find(self, query: Query, request: Request, metrics: RequestMetrics) -> list[Hit]:
+        """The best passages, in the order of the reranker if there is one."""
+        vectors: Any = open_vectors
+        fast = False
+        if query.how != "words":
+            vectors, fast = await self._vectors(query, request, metrics)
+        top = query.top
+        if self.reranker is not None:
+            top = max(top, num_reranked(self.reranker.model.description.metadata))
 
-    async def _vectors(self, request: Request, query: str, record: Record) -> tuple[Any, bool]:
+        def search() -> list[Hit]:
+            return self.store.search(
+                query.text,
+                top=top,
+                how=query.how,  # type: ignore[arg-type]
+                vectors=vectors,
+                fast=fast,
+                globs=[query.glob] if query.glob else [],
+                condition=query.condition,
+                min_score=query.min_score,
+            )
+
+        hits = await asyncio.to_thread(search)
+        if self.reranker is None or not hits:
+            return hits
+        return await self._reranked(ModelRequest(request, {}, self.reranker, metrics=metrics), query, hits)
+
+    async def _vectors(self, query: Query, request: Request, metrics: RequestMetrics) -> tuple[Any, bool]:
         """How the models of the store are opened, and whether the query is read by static vectors."""
         expected, is_static = await asyncio.to_thread(self._space)
         if is_static or expected is None:
             return open_vectors, False
-        if served := self.by_space.get(expected):
-            exchange = Exchange(request, {}, served, record)
-            (vector_H,) = await exchange.run(calls.embed, [(query, None)], normalize=True)
-            return (lambda space, model: _Computed(expected, np.asarray(vector_H))), False
-        return open_vectors, await asyncio.to_thread(self._static_space) == expected
+
+        served = self.by_space.get(expected)
+        if served is None:
+            return open_vectors, await asyncio.to_thread(self._static_space) == expected
+
+        # The server has the encoder of the index, which needs no second copy.
+        model_request = ModelRequest(request, {}, served, metrics=metrics)
+        (vector_H,) = await model_request.run(calls.embed, [(query.text, None)], normalize=True)
+        computed = ComputedVector(expected, np.asarray(vector_H))
+        return (lambda space, model: computed), False
 
     def _space(self) -> tuple[str | None, bool]:
         """The fingerprint of the encoder of the index, and whether static vectors are searched."""
         return self.store.database.get("encoder_fingerprint"), self.store.space() == "static"
 
     def _static_space(self) -> str | None:
-        static = open_vectors("static", self.store.database.get("static_model"))
-        space: str | None = getattr(static, "space", None)
+        space: str | None = getattr(self._static_vectors(), "space", None)
         return space
 
-    def _shown(self, hit: Hit, query: str) -> dict[str, Any]:
-        static = open_vectors("static", self.store.database.get("static_model"))
-        return hit_json(hit) | {"match": [*matching_sentence(hit.text, query, self.store.analyzer, static)]}
+    def _static_vectors(self) -> Any:
+        return open_vectors("static", self.store.database.get("static_model"))
+
+    async def _reranked(self, request: ModelRequest, query: Query, hits: list[Hit]) -> list[Hit]:
+        """The passages in the order of the reranker, which computes with the other requests to it."""
+        model = request.served.model
+        reranking = Reranking.of(model.description.metadata)
+
+        read = hits[: reranking.passages]
+        outputs = await request.run(class_scores, [(query.text, hit.text) for hit in read])
+
+        scores = []
+        for scores_C in outputs:
+            if len(scores_C) == 1:
+                scores.append(float(scores_C[0]))
+            else:
+                scores.append(float(label_probabilities(model, scores_C)[-1]))
+        return reordered(hits, [*reranking.order(scores), *range(len(read), len(hits))], scores)
+
+    def _show(self, hits: list[Hit], query: Query) -> tuple[list[dict[str, Any]], int]:
+        """The passages with the sentence that matches best, and the number of all passages."""
+        shown = []
+        for hit in hits[: query.top]:
+            match = matching_sentence(hit.text, query.text, self.store.analyzer, self._static_vectors())
+            shown.append(hit_json(hit) | {"match": [*match]})
+        return shown, self.store.passages
+
+
+class ComputedVector:
+    """The vector of one query, which a model of the server has computed."""
+
+    def __init__(self, fingerprint: str, vector_H: np.ndarray) -> None:
+        self.fingerprint = fingerprint
+        self.vector_H = vector_H
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return self.vector_H[None]
+
+
+def read_query(body: Body) -> Query:
+    """The fields of a body. Refusal if one is wrong."""
+    text = read_text(body, "query")
+    top = read_integer(body, "top", DEFAULT_HITS, least=1, most=MOST_HITS) or DEFAULT_HITS
+    if not text.strip() or len(text) > LONGEST_QUERY:
+        raise wrong("query", text, f"a text of at most {LONGEST_QUERY:,} characters")
+    return Query(
+        text=text,
+        top=top,
+        how=read_choice(body, "how", WAYS),
+        glob=_optional_text(body, "glob"),
+        condition=_optional_text(body, "filter"),
+        min_score=read_share(body, "min_score"),
+    )
 
 
 def _optional_text(body: Mapping[str, Any], field: str) -> str | None:

@@ -19,7 +19,13 @@ MODEL: Schema = {"type": "string", "description": "Name of the model; by default
 POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     "/embed": (
         "A vector per text",
-        {"inputs*": INPUTS, "normalize": FLAG, "dimensions": NUMBER, "truncate": TRUNCATE, "prompt_name": PROMPT},
+        {
+            "inputs*": INPUTS,
+            "normalize": FLAG,
+            "dimensions": NUMBER,
+            "truncate": TRUNCATE,
+            "prompt_name": PROMPT,
+        },
         VECTORS,
     ),
     "/embed_all": (
@@ -29,7 +35,13 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     ),
     "/rerank": (
         "Texts by their relevance to a query, the best first",
-        {"query*": TEXT, "texts*": STRINGS, "raw_scores": FLAG, "return_text": FLAG, "truncate": TRUNCATE},
+        {
+            "query*": TEXT,
+            "texts*": STRINGS,
+            "raw_scores": FLAG,
+            "return_text": FLAG,
+            "truncate": TRUNCATE,
+        },
         LIST,
     ),
     "/similarity": (
@@ -63,15 +75,25 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
     ),
     "/v1/embeddings": (
         "OpenAI's embeddings",
-        {"input*": INPUTS, "encoding_format": {"type": "string", "enum": ["float", "base64"]}, "dimensions": NUMBER}
-        | {"prompt_name": PROMPT},
+        {
+            "input*": INPUTS,
+            "encoding_format": {"type": "string", "enum": ["float", "base64"]},
+            "dimensions": NUMBER,
+            "prompt_name": PROMPT,
+        },
         OBJECT,
     ),
 }
 SEARCH: tuple[str, dict[str, Schema], Schema] = (
     "Passages of the index, the best first",
-    {"query*": TEXT, "top": NUMBER, "how": {"type": "string", "enum": ["hybrid", "words", "vectors"]}}
-    | {"glob": TEXT, "filter": TEXT, "min_score": NUMBER},
+    {
+        "query*": TEXT,
+        "top": NUMBER,
+        "how": {"type": "string", "enum": ["hybrid", "words", "vectors"]},
+        "glob": TEXT,
+        "filter": TEXT,
+        "min_score": NUMBER,
+    },
     OBJECT,
 )
 GETS = {
@@ -105,18 +127,25 @@ DOCS_POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.en
 
 
 def description(version: str, *, root: str = "/embed", has_store: bool = False) -> dict[str, Any]:
-    """The OpenAPI document. root: the route that POST / is. has_store: whether the server searches an index."""
-    paths: dict[str, Any] = {
-        path: {"get": _get(text, is_named="{model}" in path)}
-        for path, text in (GETS | {"/models/{model}/info": GETS["/info"]}).items()
-    }
+    """The OpenAPI document.
+
+    version: of the package.
+    root: the route that POST / is.
+    has_store: whether the server searches an index.
+    """
+    paths: dict[str, Any] = {}
+    for path, summary in {**GETS, "/models/{model}/info": GETS["/info"]}.items():
+        paths[path] = {"get": _get(summary, is_named="{model}" in path)}
     for path, (summary, fields, answer) in POSTS.items():
-        for full in (path, f"/models/{{model}}{path}"):
-            paths.setdefault(full, {})["post"] = _post(summary, fields, answer, is_named=full != path)
+        for full_path in (path, f"/models/{{model}}{path}"):
+            operation = _post(summary, fields, answer, is_named=full_path != path)
+            paths.setdefault(full_path, {})["post"] = operation
+
     if has_store:
         paths["/search"] = {"post": _post(*SEARCH, is_named=True)}
     paths["/"]["post"] = _post(f"As {root}", *POSTS[root][1:], is_named=False)
     paths["/embeddings"] = {"post": _post("As /v1/embeddings", *POSTS["/v1/embeddings"][1:], is_named=False)}
+
     scheme = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -162,14 +191,9 @@ def page(document: Mapping[str, Any]) -> str:
             continue
         for method, operation in methods.items():
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}.</p>")
-            if body := operation.get("requestBody"):
-                schema = body["content"]["application/json"]["schema"]
-                rows = "".join(
-                    f"<tr><td><code>{escape(name)}</code></td><td>{_type(value)}</td>"
-                    f"<td>{'required' if name in schema['required'] else ''}</td></tr>"
-                    for name, value in schema["properties"].items()
-                )
-                parts.append(f"<table>{rows}</table>")
+            if "requestBody" in operation:
+                parts.append(_fields_table(operation["requestBody"]["content"]["application/json"]["schema"]))
+
     statuses = "".join(f"<tr><td>{status}</td><td>{escape(text)}</td></tr>" for status, text in STATUSES.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Bothways: routes</title>'
@@ -179,6 +203,14 @@ def page(document: Mapping[str, Any]) -> str:
         '<a href="openapi.json">openapi.json</a> is this description for programs.</p>'
         f"{''.join(parts)}<h2>Statuses</h2><table>{statuses}</table></html>"
     )
+
+
+def _fields_table(schema: Mapping[str, Any]) -> str:
+    rows = []
+    for name, value in schema["properties"].items():
+        required = "required" if name in schema["required"] else ""
+        rows.append(f"<tr><td><code>{escape(name)}</code></td><td>{_type(value)}</td><td>{required}</td></tr>")
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _type(schema: Schema) -> str:

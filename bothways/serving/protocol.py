@@ -17,9 +17,15 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection
 
 
 class GentleTransport(Transport):
-    """The transport of answers. close: replaces the method of the connection. on_write: called after each write."""
+    """The transport of answers."""
 
     def __init__(self, connection: Transport, close: Callable[[], None], on_write: Callable[[], None]) -> None:
+        """Write to a connection.
+
+        connection: to the client.
+        close: replaces the method of the connection.
+        on_write: called after each write.
+        """
         self.connection = connection
         self.end = close
         self.on_write = on_write
@@ -54,8 +60,6 @@ class TimedProtocol(HttpToolsProtocol):
 
     An offer of another protocol (`Connection: Upgrade`) is ignored, as RFC 9110, 7.8 allows: the request is read as one
     without it.
-
-    most_connections: of the server; one more is told so and closed. say: logs a line about that.
     """
 
     def __init__(
@@ -68,21 +72,34 @@ class TimedProtocol(HttpToolsProtocol):
         say: Callable[[str], None] = lambda line: None,
         **options: Any,
     ) -> None:
+        """A connection.
+
+        seconds: within which the head of a request must be complete.
+        max_body: bytes.
+        write_seconds: within which the client must take a byte of an answer; 60 as in nginx (`send_timeout`).
+        most_connections: of the server; one more is told so and closed.
+        say: logs a line about connections that are refused.
+        """
         super().__init__(*arguments, **options)
-        self.seconds, self.most_dropped = seconds, max_body + MOST_DROPPED
+        self.seconds = seconds
+        self.most_dropped = max_body + MOST_DROPPED
         self.write_seconds = write_seconds
         self.most_connections = most_connections
         self.say = say
+
         self.timer: TimerHandle | None = None
         self.unread: TimerHandle | None = None  # runs while the client has not taken all of an answer
         self.is_ending = False
-        self.is_whole, self.dropped = False, 0  # whether the last request is read to its end; bytes after its answer
+        self.is_whole = False  # whether the last request is read to its end
+        self.dropped = 0  # bytes after its answer
         self.is_offer = False  # whether the head that is read offers another protocol
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.connection = transport
-        self.transport = self.answers = GentleTransport(transport, self._close, self._watch_reading)
+        self.answers = GentleTransport(transport, self._close, self._watch_reading)
+        self.transport = self.answers
+
         if len(self.connections) > self.most_connections:
             self.say(f"{self.most_connections:,} connections are open, as many as are allowed; others are refused")
             self.connection.write(TOO_MANY)
@@ -120,6 +137,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._drop(data)
             return
+
         self._unset_keepalive_if_required()
         rest: bytes | None = data
         while rest is not None:
@@ -135,6 +153,7 @@ class TimedProtocol(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 self.send_400_response("CONNECT: this server is not a proxy.")
                 return None
+
             # The parser takes what follows the head for the other protocol. Another one reads it as it is.
             head = self._head_without_offer()
             self.parser = httptools.HttpRequestParser(self)
@@ -144,13 +163,16 @@ class TimedProtocol(HttpToolsProtocol):
         return None
 
     def _head_without_offer(self) -> bytes:
-        lines = [b" ".join((self.parser.get_method(), self.url, b"HTTP/" + self.parser.get_http_version().encode()))]
+        """The head of the request, without its offer of another protocol."""
+        version = b"HTTP/" + self.parser.get_http_version().encode()
+        lines = [b" ".join((self.parser.get_method(), self.url, version))]
         for name, value in self.headers:
+            if name == b"upgrade":
+                continue
             if name == b"connection":
-                kept = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
-                value = b",".join(kept)
-            if name != b"upgrade":
-                lines.append(name + b": " + value)
+                tokens = [token for token in value.split(b",") if token.strip().lower() != b"upgrade"]
+                value = b",".join(tokens)
+            lines.append(name + b": " + value)
         return b"\r\n".join([*lines, b"", b""])
 
     def on_body(self, body: bytes) -> None:
@@ -206,6 +228,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close an idle connection after LINGER, another after the answer to its last request."""
+        # uvicorn closes idle connections at once, and a client that sends a request at this moment sees a reset.
         self.is_ending = True
         if self._is_idle():
             self.loop.call_later(LINGER, self._close_if_idle)

@@ -11,18 +11,30 @@ from bothways.inference.predictor import Predictor
 from bothways.serving import calls
 from bothways.serving.bodies import Refusal
 from bothways.serving.calls import Call
-from bothways.serving.inference_queue import InferenceQueue, Limits, Ticket
+from bothways.serving.inference_queue import InferenceQueue, QueuedRequest
+from bothways.serving.limits import Limits
 from bothways.serving.workers import Workers
 from bothways.tasks import TASKS, TaskEntry
 from bothways.tasks.task import Item
 from bothways.tasks.windows import is_truncated
 
 CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
-VECTOR_ROUTES = ("embed", "embed_all", "similarity", "tokenize", "decode", "attention")
+VECTOR_ROUTES = (
+    "embed",
+    "embed_all",
+    "similarity",
+    "tokenize",
+    "decode",
+    "attention",
+)
 
 
 class ServedModel:
-    """prompts: by name, for requests that name one."""
+    """A model with its queue.
+
+    prompts: by name, for requests that name one.
+    fingerprint: of the space of its vectors; None: it has no vectors.
+    """
 
     def __init__(
         self,
@@ -34,7 +46,11 @@ class ServedModel:
         prompts: Mapping[str, str] | None = None,
         on_batch: Callable[[int, int, float], object] = lambda texts, tokens, seconds: None,
     ) -> None:
-        self.name, self.model, self.limits, self.prompts = name, model, limits, prompts or {}
+        self.name = name
+        self.model = model
+        self.limits = limits
+        self.prompts = prompts or {}
+
         self.workers = workers or Workers.local({name: model})
         self.fingerprint = vector_space(model)
         self.queue = InferenceQueue(
@@ -48,7 +64,7 @@ class ServedModel:
     def _compute(self, call: Call, items: list[Item]) -> Sequence[Any]:
         return self.workers.compute(self.name, call, items)
 
-    # --- what it can do -----------------------------------------------------------------------------------------------
+    # --- abilities ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def routes(self) -> list[str]:
@@ -57,53 +73,60 @@ class ServedModel:
         names += {entry.load().route.strip("/") for entry in self._entries()}
         if not self.cannot_rank:
             names.append("rerank")
+        # A one-directional model has not seen the words behind a mask.
         if self.fingerprint and self.model.encoder.config.direction != "both" and "fill" in names:
             names.remove("fill")
         return sorted(names)
 
     def _entries(self) -> list[TaskEntry]:
-        """The tasks that the model can do: its own, and those of its other heads."""
+        """The tasks that the model can do: its own, and the tasks of its other heads."""
         primary = TASKS[self.model.task]
-        heads = [head for head in self.model.backend.heads if head != primary.head]
-        return [primary] * (primary.head != "") + [entry for entry in TASKS.values() if entry.head in heads]
+        other_heads = [head for head in self.model.backend.heads if head != primary.head]
+        entries = [entry for entry in TASKS.values() if entry.head in other_heads]
+        return [primary, *entries] if primary.head else entries
 
     @property
     def cannot_rank(self) -> str:
         """Why the model does not rank texts; "" if it does: by its classes of pairs or, if it has none, by vectors."""
-        outputs = self.model.backend.heads.get("classes")
-        if outputs is None:
+        num_classes = self.model.backend.heads.get("classes")
+        if num_classes is None:
             return "" if self.fingerprint else "has no vectors"
         if self.model.reads_pairs is False:
             return "has classes of single texts, not of pairs,"
-        return f"has {outputs} labels for a pair, not a relevance," if outputs > 2 else ""
+        return f"has {num_classes} labels for a pair, not a relevance," if num_classes > 2 else ""
 
     @property
     def is_ranker(self) -> bool:
         """Whether its classes are made for ranking: fine-tuned on pairs, or a published model with a single output."""
-        outputs = self.model.backend.heads.get("classes")
-        trained = self.model.reads_pairs
-        return not self.cannot_rank and outputs is not None and (trained is True or outputs == 1)
+        num_classes = self.model.backend.heads.get("classes")
+        if self.cannot_rank or num_classes is None:
+            return False
+        return self.model.reads_pairs is True or num_classes == 1
 
     def need(self, route: str, models: Iterable["ServedModel"] = ()) -> None:
         """Refusal if the model does not answer a route. It names the routes of the model, and the models of the server
         that answer this one."""
         if route in self.routes:
             return
-        head, remedy = "", "name a model that has vectors"
-        if task := next(
-            (name for name, entry in TASKS.items() if entry.head and entry.load().route == f"/{route}"), ""
-        ):
-            head, remedy = TASKS[task].head, TASKS[task].remedy or f"fine-tune one with `bothways finetune {task}`"
-        lacks = f"has no head `{head}`" if head else "has no vectors"
-        if route == "rerank":
-            lacks, remedy = self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
-        if able := [other.name for other in models if route in other.routes]:
+        lacks, remedy = self._lacks(route)
+        able = [other.name for other in models if route in other.routes]
+        if able:
             remedy = "post to " + " or ".join(f"/models/{name}/{route}" for name in able)
         raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
 
+    def _lacks(self, route: str) -> tuple[str, str]:
+        """Why the model does not answer a route, and a model that would."""
+        if route == "rerank":
+            return self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
+        for name, entry in TASKS.items():
+            if entry.head and entry.load().route == f"/{route}":
+                remedy = entry.remedy or f"fine-tune one with `bothways finetune {name}`"
+                return f"has no head `{entry.head}`", remedy
+        return "has no vectors", "name a model that has vectors"
+
     @property
     def info(self) -> dict[str, Any]:
-        """Facts by name; those of Text Embeddings Inference have its names."""
+        """Facts by name, with the names of Text Embeddings Inference for the facts that it has too."""
         model = self.model
         facts: dict[str, Any] = {
             "model_id": self.name,
@@ -117,6 +140,7 @@ class ServedModel:
             "fingerprint": self.fingerprint,
             "max_input_length": self.limits.max_text_tokens,
         }
+
         if self.fingerprint:
             config = model.encoder.config
             facts |= {
@@ -131,16 +155,25 @@ class ServedModel:
 
     def _model_type(self) -> dict[str, Any]:
         model = self.model
-        if "classes" in model.backend.heads:
-            id2label = {str(index): label for index, label in enumerate(model.labels or ("score",))}
-            label2id = {label: int(index) for index, label in id2label.items()}
-            return {"reranker" if self.is_ranker else "classifier": {"id2label": id2label, "label2id": label2id}}
-        return {"embedding": {"pooling": model.description.pooling or "mean"}}
+        if "classes" not in model.backend.heads:
+            return {"embedding": {"pooling": model.description.pooling or "mean"}}
+
+        names = model.labels or ("score",)
+        labels = {
+            "id2label": {str(index): label for index, label in enumerate(names)},
+            "label2id": {label: index for index, label in enumerate(names)},
+        }
+        return {"reranker": labels} if self.is_ranker else {"classifier": labels}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def submit(self, call: Call, items: Sequence[Item], tokens: Sequence[int]) -> Ticket:
-        """Put texts into the queue. QueueFull if there is no room."""
+    def submit(self, call: Call, items: Sequence[Item], tokens: Sequence[int]) -> QueuedRequest:
+        """Put texts into the queue. QueueFull if there is no room.
+
+        call: the computation.
+        items: the texts.
+        tokens: their numbers of tokens.
+        """
         return self.queue.submit(call, items, tokens)
 
     def check_number(self, items: Sequence[Any]) -> None:
@@ -152,11 +185,14 @@ class ServedModel:
     def check_ids(self, lists: Sequence[Sequence[int]]) -> None:
         """Refusal if lists of ids are too many or too long, before they are decoded."""
         self.check_number(lists)
+
         most = self.limits.max_text_tokens
         longest = max(map(len, lists), default=0)
         if longest > most:
             raise Refusal(413, f"a list has {longest:,} ids, more than the {most:,} that are allowed; shorten it")
-        if (total := sum(map(len, lists))) > self.limits.queue_tokens:
+
+        total = sum(map(len, lists))
+        if total > self.limits.queue_tokens:
             raise Refusal(413, f"the request has {total:,} ids, more than the {self.limits.queue_tokens:,} allowed")
 
     def count_tokens(self, items: Sequence[Item]) -> list[int]:
@@ -164,14 +200,17 @@ class ServedModel:
         many."""
         limits = self.limits
         self.check_number(items)
+
         counts = []
         for number, item in enumerate(items):
             if not any(item):
                 raise Refusal(400, f"text {number} (counted from 0) is empty; leave it out")
-            counts.append(sum(map(self._length, filter(None, item))) + 2)
-            if counts[-1] > limits.max_text_tokens:
+            count = sum(self._length(text) for text in item if text) + 2
+            if count > limits.max_text_tokens:
                 most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"
-                raise Refusal(413, f"text {number} (counted from 0) has {counts[-1]:,} tokens, more than {most}")
+                raise Refusal(413, f"text {number} (counted from 0) has {count:,} tokens, more than {most}")
+            counts.append(count)
+
         if sum(counts) > limits.queue_tokens:
             most = f"the {limits.queue_tokens:,} that may wait; send fewer"
             raise Refusal(413, f"the request has {sum(counts):,} tokens, more than {most}")
@@ -183,15 +222,24 @@ class ServedModel:
         return len(self.model.tokenizer.ids(text))
 
     def count_truncated(self, items: Sequence[Item], tokens: Sequence[int], call: Call) -> int:
-        """How many texts the call truncates."""
+        """How many texts the call truncates.
+
+        items: the texts.
+        tokens: their numbers of tokens.
+        call: the computation.
+        """
         if self.fingerprint is None:
             return 0
         policy = self.model.window_policy.changed(long=call.long)
-        rows = [item for item, size in zip(items, tokens, strict=True) if size + 2 > policy.read_size]
-        if policy.long != "truncate" or not rows or call.compute is calls.attention:
+        if policy.long != "truncate" or call.compute is calls.attention:
+            return 0
+
+        # Only texts that may be too long are tokenized again: a pair may have two special tokens more than are counted.
+        long_items = [item for item, size in zip(items, tokens, strict=True) if size + 2 > policy.read_size]
+        if not long_items:
             return 0
         with muted():
-            encodings = [self.model.tokenizer.encode(*row) for row in rows]
+            encodings = [self.model.tokenizer.encode(*item) for item in long_items]
             try:
                 return sum(map(is_truncated, policy.split(encodings)))
             except InputError as error:

@@ -37,7 +37,7 @@ class Cores:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        """count: of threads; by default `num_threads()`."""
+        """count: number of threads; by default `num_threads()`."""
         self.count = num_threads() if count is None else count
         self._running = 0
         self._lock = threading.Lock()
@@ -52,6 +52,7 @@ class Cores:
         with self._lock:
             self._running += 1
             share = max(1, self.count // self._running)
+
         try:
             yield share
         finally:
@@ -61,14 +62,26 @@ class Cores:
 
 class Worker(Protocol):
     def compute(self, name: str, call: Call, items: Sequence[Item], threads: int) -> Sequence[Any]:
-        """A result for each item, computed by the model of this name with this number of threads."""
+        """A result for each item.
+
+        name: of the model.
+        call: the computation.
+        items: the texts.
+        threads: for the computation.
+        """
 
 
 class Workers:
-    """Workers of all models. As many batches run at the same time; they share the cores. Threads may share it."""
+    """Workers of all models. As many batches run at the same time; they share the cores. Threads may share the object.
+
+    Processes and not threads: on two cores 32 clients get 921 to 977 short lines a second instead of 591 to 658, since
+    a forward pass of a small batch takes Python's lock some 200 times (docs/LOG.md, "Processes that compute").
+    """
 
     def __init__(self, workers: Sequence[Worker], models: Models, cores: Cores) -> None:
-        self.count, self.cores, self._spare = len(workers), cores, LocalWorker(models)
+        self.count = len(workers)
+        self.cores = cores
+        self._spare = LocalWorker(models)
         self._all = workers
         self._idle: SimpleQueue[Worker] = SimpleQueue()
         for worker in workers:
@@ -88,18 +101,31 @@ class Workers:
         is_cpu = all(model.device == "cpu" for model in models.values())
         if sys.platform != "linux" or not is_cpu:
             return Workers.local(models, cores)
+
         for model in models.values():
             model.backend.prepare_to_fork()
         gc.collect()
-        gc.freeze()  # the processes share these objects; a collection would write to their pages, which copies them
+        # The processes share these objects; a collection would write to their pages, which copies them. With memory
+        # that is returned after the first text (`release_memory`) this saves 2 MB (docs/LOG.md, "A server's memory").
+        gc.freeze()
+
         workers: list[ProcessWorker] = []
         for _ in range(cores.workers("cpu")):
-            workers.append(ProcessWorker.fork(models, [*inherited, *(worker.connection for worker in workers)]))
+            connections = [worker.connection for worker in workers]
+            workers.append(ProcessWorker.fork(models, [*inherited, *connections]))
         for worker in workers:
             worker.wait()
         return Workers(workers, models, cores)
 
     def compute(self, name: str, call: Call, items: Sequence[Item]) -> Sequence[Any]:
+        """A result for each item, as soon as a worker is idle.
+
+        name: of the model.
+        call: the computation.
+        items: the texts.
+
+        WorkerLost if the process ends meanwhile; later batches are computed in this process.
+        """
         worker = self._idle.get()
         try:
             with self.cores.share() as threads:
@@ -135,21 +161,24 @@ class ProcessWorker:
     """A process with models. process: its id."""
 
     def __init__(self, process: int, connection: "Connection[Any, Any]") -> None:
-        self.process, self.connection = process, connection
+        self.process = process
+        self.connection = connection
 
     @staticmethod
     def fork(models: Models, inherited: "Sequence[socket.socket | Connection[Any, Any]]") -> "ProcessWorker":
+        """A new process, which closes the inherited sockets and connections."""
         ours, theirs = Pipe()
         process = os.fork()
         if process:
             theirs.close()
             return ProcessWorker(process, ours)
+
         status = 1
         try:  # the new process, which never returns
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)  # they mean the server, which ends this process
-            for one in (ours, *inherited):
-                one.close()
+            for connection in (ours, *inherited):
+                connection.close()
             _answer(LocalWorker(models), theirs)
             status = 0
         finally:
@@ -168,6 +197,7 @@ class ProcessWorker:
             self.connection.send_bytes(pickle.dumps((name, call, items, threads), protocol=5))
         except OSError as error:
             raise WorkerLost(f"process {self.process} is gone") from error
+
         answer = self._receive()
         if isinstance(answer, Exception):
             raise answer
@@ -188,7 +218,8 @@ def _answer(worker: LocalWorker, connection: "Connection[Any, Any]") -> None:
     for model in worker.models.values():
         warm_up(model)
     release_memory()
-    connection.send_bytes(pickle.dumps(None))
+    connection.send_bytes(pickle.dumps(None))  # it is ready
+
     with suppress(EOFError, OSError):
         while True:
             request = pickle.loads(connection.recv_bytes())

@@ -28,8 +28,9 @@ from bothways.text.batching import token_batches
 def encoder_weights(config: EncoderConfig) -> int:
     """The number of weights in the matrices of all layers."""
     attention = 4 * config.hidden_size * config.num_attention_heads * config.head_size
-    width = config.intermediate_size * (3 if config.feed_forward == "gated" else 2)
-    return config.num_unique_layers * (attention + config.hidden_size * width)
+    num_matrices = 3 if config.feed_forward == "gated" else 2
+    feed_forward = num_matrices * config.hidden_size * config.intermediate_size
+    return config.num_unique_layers * (attention + feed_forward)
 
 
 @dataclass
@@ -40,34 +41,48 @@ class Importance:
     neurons: list[Tensor] = field(default_factory=list)
 
     def best_heads(self, count: int, layers: Sequence[int]) -> list[list[int]]:
-        return [sorted(self.heads[layer].topk(count).indices.tolist()) for layer in layers]
+        return [best_parts(self.heads[layer], count) for layer in layers]
 
     def best_neurons(self, count: int, layers: Sequence[int]) -> list[list[int]]:
-        return [sorted(self.neurons[layer].topk(count).indices.tolist()) for layer in layers]
+        return [best_parts(self.neurons[layer], count) for layer in layers]
+
+
+def best_parts(importance_X: Tensor, count: int) -> list[int]:
+    """The indices of the most important parts, in the order of the model."""
+    return sorted(importance_X.topk(count).indices.tolist())
 
 
 def measure_importance(
     model: Model, objective: LabelObjective, examples: Examples, rows: Sequence[int], device: torch.device
 ) -> Importance:
-    """The importance of all parts of a float32 model for the loss of these labelled examples; those of more than
-    MAX_TOKENS tokens, which are computed in parts, are left out."""
-    short = [row for row in rows if examples.sizes[row] <= MAX_TOKENS]
-    if not short:
+    """The importance of all parts of a model for the loss of labelled examples.
+
+    model: in float32.
+    objective: whose loss counts.
+    examples: labelled.
+    rows: of the examples. Texts of more than MAX_TOKENS tokens, which are computed in parts, are left out.
+    device: to compute on.
+
+    InputError if every text is that long.
+    """
+    short_rows = [row for row in rows if examples.sizes[row] <= MAX_TOKENS]
+    if not short_rows:
         raise InputError(f"every text has more than {MAX_TOKENS:,} tokens; give shorter ones, to measure importance")
+
     model = model.to(device).float().eval()
     layers = [part for part in model.encoder.layers if isinstance(part, Layer)]
     sums: dict[tuple[str, int], Tensor] = {}
     lengths_N = torch.empty(0)
 
-    def note(kind: str, index: int, x: Tensor, g: Tensor) -> None:
+    def add(kind: str, index: int, x: Tensor, g: Tensor) -> None:
         by_text = sum_by_text((x.detach() * g).float(), lengths_N)
         if kind == "heads":
             by_text = by_text.unflatten(-1, (-1, model.config.head_size)).sum(-1)
         sums[kind, index] = sums.get((kind, index), 0) + by_text.abs().sum(0)
 
-    hooks = watch(layers, note)
+    hooks = watch_gradients(layers, add)
     try:
-        for part in token_batches(short, examples.sizes, MAX_TOKENS):
+        for part in token_batches(short_rows, examples.sizes, MAX_TOKENS):
             batch: Batch = examples.batch(part).to(device)
             lengths_N = batch.lengths
             loss, _ = objective.label_loss(objective.forward(model, batch), batch)
@@ -77,10 +92,14 @@ def measure_importance(
         for hook in hooks:
             hook.remove()
     model.zero_grad(set_to_none=True)
-    return Importance(*([sums[kind, index].cpu() for index in range(len(layers))] for kind in ("heads", "neurons")))
+
+    return Importance(
+        heads=[sums["heads", index].cpu() for index in range(len(layers))],
+        neurons=[sums["neurons", index].cpu() for index in range(len(layers))],
+    )
 
 
-def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], None]) -> list[RemovableHandle]:
+def watch_gradients(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], None]) -> list[RemovableHandle]:
     """Hooks that call note(kind, index of the layer, x, g) in backward passes, of activations x with gradients g."""
 
     def before(kind: str, index: int, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -88,6 +107,7 @@ def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], No
 
     hooks = []
     for index, layer in enumerate(layers):
+        # The inputs of these products are the outputs of heads and the activations of neurons.
         hooks.append(layer.attention.output.register_forward_pre_hook(partial(before, "heads", index)))
         hooks.append(layer.feed_forward.output.register_forward_pre_hook(partial(before, "neurons", index)))
     return hooks
@@ -96,4 +116,5 @@ def watch(layers: Sequence[Layer], note: Callable[[str, int, Tensor, Tensor], No
 def sum_by_text(values_TX: Tensor, lengths_N: Tensor) -> Tensor:
     """The sums over the tokens of each text, [N, X], without a dummy text at the end."""
     text_T = torch.arange(len(lengths_N)).repeat_interleave(lengths_N).to(values_TX.device)
-    return values_TX.new_zeros(len(lengths_N), *values_TX.shape[1:]).index_add(0, text_T, values_TX[: len(text_T)])
+    sums_NX = values_TX.new_zeros(len(lengths_N), *values_TX.shape[1:])
+    return sums_NX.index_add(0, text_T, values_TX[: len(text_T)])

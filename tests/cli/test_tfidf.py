@@ -18,7 +18,7 @@ from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.tfidf import read_tfidf, write_tfidf
 from bothways.model.linear import tfidf
-from bothways.serving.server import load_models
+from bothways.serving.models import load_models
 
 TEXTS = ["a cat ran", "the cat sat", "a cat", "cats", "a dog ran", "the dog sat", "a dog"]
 TRAINED = {"verb": "finetune classify", "settings": {"train": "pets.csv"}}

@@ -82,8 +82,9 @@ class Client:
 def serve():
     """An application of predictors by name; limits, access and write_log as in `build_app`. Its queues are closed."""
     from bothways.serving.app import build_app
-    from bothways.serving.guard import Access, Metrics
-    from bothways.serving.inference_queue import Limits
+    from bothways.serving.guard import Access
+    from bothways.serving.limits import Limits
+    from bothways.serving.metrics import Metrics
     from bothways.serving.served_model import ServedModel
 
     opened = []

@@ -12,11 +12,12 @@ import pytest
 
 from bothways.search.indexing import index
 from bothways.search.store import Store
-from bothways.serving import server
-from bothways.serving.exchange import LARGE_ANSWER, encode_pieces, is_large, json_response
-from bothways.serving.guard import PART, Access, Guard, Metrics
-from bothways.serving.inference_queue import Limits
+from bothways.serving import connections
+from bothways.serving.guard import PART, Access, Guard
+from bothways.serving.limits import Limits
+from bothways.serving.metrics import Metrics
 from bothways.serving.protocol import GentleTransport, TimedProtocol
+from bothways.serving.reply import LARGE_ANSWER, encode_pieces, is_large, json_response
 from bothways.text.retrieval.words import Analyzer
 from tests.serving.live import SECONDS
 from tests.serving.test_limits import until
@@ -243,29 +244,29 @@ def test_more_connections_than_allowed_are_refused_with_one_line(client):
 
 @pytest.mark.parametrize(
     ("soft", "hard", "raised", "most"),
-    [(1024, 4096, 4096, 4096 - server.SPARE_FILES - 10), (256, 256, 256, 256 - server.SPARE_FILES - 10),
-     (1024, 1 << 20, server.MOST_FILES, server.MOST_CONNECTIONS), (20, 20, 20, 1)],
+    [(1024, 4096, 4096, 4096 - connections.SPARE_FILES - 10), (256, 256, 256, 256 - connections.SPARE_FILES - 10),
+     (1024, 1 << 20, connections.MOST_FILES, connections.MOST_CONNECTIONS), (20, 20, 20, 1)],
 )  # fmt: skip
 def test_connections_are_fewer_than_file_descriptors(soft, hard, raised, most, monkeypatch):
     resource = pytest.importorskip("resource")
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: limits.append(pair))
-    monkeypatch.setattr(server, "_open_files", lambda: 10)
-    assert server.most_connections() == most
+    monkeypatch.setattr(connections, "_open_files", lambda: 10)
+    assert connections.most_connections() == most
     assert limits[-1] == (raised, hard)
 
 
 def test_a_connection_that_cannot_be_accepted_is_logged_once(caplog):
-    say, others = server.said_once(), []
+    say, others = connections.said_once(), []
 
     class Loop:
         default_exception_handler = staticmethod(others.append)
 
     for _ in range(1000):
         context = {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many open files")}
-        server.log_loop_error(say, Loop, context)
-    server.log_loop_error(say, Loop, {"message": "another"})
+        connections.log_loop_error(say, Loop, context)
+    connections.log_loop_error(say, Loop, {"message": "another"})
     assert len(caplog.messages) == 1 and "Too many open files" in caplog.text
     assert others == [{"message": "another"}]
 

@@ -12,11 +12,11 @@ from bothways.inference.load import load
 from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.model.linear import tfidf
-from bothways.serving import openapi, server
+from bothways.serving import connections, openapi, server
 from bothways.serving.app import HANDLERS
 from bothways.serving.calls import ATTENTION_TOKENS
 from bothways.serving.guard import Access
-from bothways.serving.inference_queue import Limits
+from bothways.serving.limits import Limits
 from bothways.serving.protocol import MOST_DROPPED
 from bothways.settings import Serve
 from tests.guides import code_in, guide, table_of, words_of
@@ -97,7 +97,7 @@ def test_the_limits_of_the_guide_are_the_defaults():
     assert f"`--batch-tokens {Serve.batch_tokens}` suits CPUs" in text
     assert f"at most {MOST_DROPPED >> 20} MB of it" in text
     assert f"at the latest after {server.GRACE} seconds" in text
-    assert f"| {server.MOST_CONNECTIONS:,}, and fewer than file descriptors are left |" in text
+    assert f"| {connections.MOST_CONNECTIONS:,}, and fewer than file descriptors are left |" in text
     assert f"a text of at most {ATTENTION_TOKENS} tokens" in text
     assert (Serve.host, Serve.port) == ("127.0.0.1", 8080) and "listens on 127.0.0.1, port 8080;" in text
 

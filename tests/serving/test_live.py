@@ -19,7 +19,7 @@ import pytest
 
 from bothways.base.errors import InputError, UsageError
 from bothways.cli.parser import parse
-from bothways.serving import server
+from bothways.serving import models, server
 from bothways.serving.guard import Access
 from bothways.serving.protocol import MOST_DROPPED, TimedProtocol
 from bothways.settings import Serve
@@ -422,15 +422,15 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path):
 
 
 def test_models_have_the_names_of_their_directories_or_given_ones():
-    assert server.model_names(["a/b/", "c=d/e", "d/f=g"]) == {"b": "a/b/", "c": "d/e", "f=g": "d/f=g"}
-    assert [*server.model_names([])] == ["bothways-en"]
+    assert models.model_names(["a/b/", "c=d/e", "d/f=g"]) == {"b": "a/b/", "c": "d/e", "f=g": "d/f=g"}
+    assert [*models.model_names([])] == ["bothways-en"]
     with pytest.raises(InputError, match="two are named 'b'"):
-        server.model_names(["a/b", "c/b"])
+        models.model_names(["a/b", "c/b"])
     for argument in ("a/caf\udcff", "caf\udcff=a"):
         with pytest.raises(InputError, match="not UTF-8"):
-            server.model_names([argument])
+            models.model_names([argument])
     with pytest.raises(InputError, match="must follow"):
-        server.model_names(["a="])
+        models.model_names(["a="])
 
 
 def test_room_for_compiled_kernels_is_limited_unless_it_is_set(monkeypatch):

@@ -14,7 +14,8 @@ from bothways.search.relevance import relevance, smallness
 from bothways.search.reranking import rerank
 from bothways.search.store import Store
 from bothways.serving import document_search, openapi
-from bothways.serving.server import prepare, with_reranker
+from bothways.serving.models import with_reranker
+from bothways.serving.server import prepare
 from bothways.settings import Serve
 from bothways.tasks.rerank_decoding import Reranking
 

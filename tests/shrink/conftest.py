@@ -9,7 +9,7 @@ import bothways
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify
-from bothways.shrink.candidates import Scale
+from bothways.shrink.measuring import Scale
 
 WORDS = ["the", "sat", "on", "mat", "and", "ran"]
 

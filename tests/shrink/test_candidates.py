@@ -10,7 +10,8 @@ from bothways.evaluation.before_after import Drop
 from bothways.model.int8 import is_int8
 from bothways.settings import Shrink
 from bothways.shrink import prune
-from bothways.shrink.candidates import SOURCES, Candidate, Choice, Measured, Rule, choose, num_bytes
+from bothways.shrink.candidates import SOURCES, Choice, Rule, choose
+from bothways.shrink.measuring import Candidate, Measured, num_bytes
 from tests.pictures import SVG, charts_of, is_standalone
 
 

@@ -14,7 +14,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Prune
 from bothways.shrink import prune
 from bothways.shrink.cutting import encoder_weights, measure_importance
-from bothways.shrink.prune import Structure, structure_of_share, structures_to
+from bothways.shrink.structures import Structure, structure_of_share, structures_to, weights_of
 from bothways.tasks.classify import Classification
 from bothways.text.batch import Batch
 from bothways.text.data.split_tables import read_tables
@@ -187,7 +187,7 @@ def test_importance_is_the_first_order_change_of_the_loss(make_model, tokenizer,
 def test_a_share_of_the_weights_is_reached_from_below(share, parts, layers, least, make_model):
     config = make_model().config
     found = structure_of_share(config, share, parts)
-    reached = prune.weights_of(config, found) / encoder_weights(config)
+    reached = weights_of(config, found) / encoder_weights(config)
     assert found.layers == layers and least <= reached <= share + 0.01
     assert ("heads" in parts) == (found.heads < 3)
     steps = [*structures_to(config, found, None)]
@@ -286,7 +286,7 @@ def test_a_speed_is_measured_before_any_training(model, data, tmp_path, monkeypa
         measured.append(smaller.checkpoint.model.config)
         return 0.5 + 3 / measured[-1].num_hidden_layers / 2
 
-    monkeypatch.setattr(prune.candidates, "relative_speed", speed)
+    monkeypatch.setattr(prune.measuring, "relative_speed", speed)
     settings = Prune(model=model, texts=data, out=tmp_path / "out", speed=1.2, epochs=0.3, dtype="float32")
     result = prune.run(settings)
     assert result.best.name == "2 of 3 layers" and len(measured) > 1

@@ -19,8 +19,8 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import INT8_WEIGHTS
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
-from bothways.shrink import candidates, quantize
-from bothways.shrink.candidates import Measured
+from bothways.shrink import measuring, quantize
+from bothways.shrink.measuring import Measured
 from bothways.shrink.quantize import halves
 from bothways.tasks.fill import MASK_EVERY, mask_words
 from bothways.tasks.scores import Scores
@@ -446,7 +446,7 @@ def test_nothing_is_written_if_the_drop_may_be_larger_than_allowed(vectors, text
     def result_of(points, error):
         with monkeypatch.context() as patch:
             drop = Drop("mean cosine", points, error)
-            patch.setattr(candidates, "measure_drop", lambda *arguments: drop)
+            patch.setattr(measuring, "measure_drop", lambda *arguments: drop)
             return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
     sure = result_of(0.2, 0.1)

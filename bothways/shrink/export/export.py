@@ -30,7 +30,11 @@ from bothways.shrink.export.graph import Vectors
 from bothways.tasks.pooling import pooling_name
 
 GRAPH = "model.onnx"
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+PACKAGES = (
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+)
 
 
 def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> dict[str, Any]:
@@ -42,33 +46,24 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
     check(settings)
     source = Directory(settings.model).path
     loaded = checkpoint.load(source)
-    if is_int8(loaded.model):
-        raise InputError(
-            f"{source}: an int8 model; export the one it was made from ({flag('int8', True)} writes an int8 ONNX)"
-        )
-    check_plain(loaded.model)
-    if encodes_separately(loaded.model.config):
-        raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
-    if loaded.model.config.direction != "both":
-        direction = loaded.model.config.direction
-        raise InputError(f"{source}: a one-directional model ({direction}); only bidirectional models can be exported")
-    heads = set(loaded.model.num_outputs)
-    if settings.int8 and ("replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)):
-        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out {flag('int8')}")
+    check_model(source, loaded, with_int8=settings.int8)
     if loaded.words:
         logger.warning(f"{source}: the graph leaves out the model's TF-IDF part, so it scores texts otherwise")
+
     vectors = vector_pooling(loaded)
     with atomic_directory(settings.out, marker=GRAPH) as directory:
         graph.write(loaded.model, vectors, directory / GRAPH)
         report = parity.compare(parity.session(directory / GRAPH), loaded, vectors, tolerance=settings.tolerance)
         report.check(settings.model)
-        entry = facts(loaded, vectors, report)
+        entry = describe(loaded, vectors, report)
         write_files(replace(loaded, pooling=None, metadata={**loaded.metadata, "onnx": entry}), directory)
-    for line in (*report.as_table(), f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}"):
+    for line in report.as_table():
         write_line(line)
+    write_line(f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}")
+
     if settings.texts is None:
         return entry
-    choice = int8.write(loaded, settings.out / GRAPH, settings.texts, settings, settings.max_drop)
+    choice = int8.write(loaded, settings.out / GRAPH, settings.texts, columns=settings, max_drop=settings.max_drop)
     for line in choice.as_table():
         write_line(line)
     return {**entry, "int8": choice.as_json()}
@@ -76,17 +71,42 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
 
 def check(settings: Export) -> None:
     """InputError if the settings cannot be met, before any work."""
-    if absent := [name for name in PACKAGES if find_spec(name) is None]:
+    absent = [name for name in PACKAGES if find_spec(name) is None]
+    if absent:
         raise InputError(f'export needs {", ".join(absent)}; install them: pip install "bothways[onnx]"')
+
     if settings.int8 != (settings.texts is not None):
         raise InputError(
             f"{flag('int8')} is measured on your texts; give both {flag('int8')} and {flag('texts')}, or neither"
         )
     if settings.texts and not settings.texts.exists():
         raise MissingFile(f"{settings.texts}: no such file; name a file of texts to measure int8 on")
+
     check_target(settings.out, holds=GRAPH)
     if (settings.out / GRAPH).exists():
         raise InputError(f"{settings.out}: already contains an exported model; name another, or delete that one")
+
+
+def check_model(source: Path, loaded: Checkpoint, *, with_int8: bool) -> None:
+    """InputError if a model cannot be exported. source: its directory. with_int8: an int8 file is to be written too."""
+    if is_int8(loaded.model):
+        raise InputError(
+            f"{source}: an int8 model; export the one it was made from ({flag('int8', True)} writes an int8 ONNX)"
+        )
+    check_plain(loaded.model)
+
+    config = loaded.model.config
+    if encodes_separately(config):
+        raise InputError(f"{source}: encodes the texts of a pair separately, which the exported graph cannot do")
+    if config.direction != "both":
+        raise InputError(
+            f"{source}: a one-directional model ({config.direction}); only bidirectional models can be exported"
+        )
+
+    heads = set(loaded.model.num_outputs)
+    is_unmeasured = "replaced_tokens" in heads or ("masked_words" in heads and loaded.pooling)
+    if with_int8 and is_unmeasured:
+        raise InputError(f"{source}: no metric is available for these heads to measure int8; leave out {flag('int8')}")
 
 
 def vector_pooling(loaded: Checkpoint) -> Vectors | None:
@@ -97,13 +117,15 @@ def vector_pooling(loaded: Checkpoint) -> Vectors | None:
     return Vectors(pooling_name("auto", loaded.pooling), normalize=loaded.normalized)
 
 
-def facts(loaded: Checkpoint, vectors: Vectors | None, report: parity.Report) -> dict[str, Any]:
+def describe(loaded: Checkpoint, vectors: Vectors | None, report: parity.Report) -> dict[str, Any]:
     """The entry of the file in bothways.json."""
-    pooled = {} if vectors is None else {"pooling": vectors.pooling, "normalize": vectors.normalize}
+    pooling: dict[str, Any] = {}
+    if vectors is not None:
+        pooling = {"pooling": vectors.pooling, "normalize": vectors.normalize}
     return {
         "opset": graph.OPSET,
         "inputs": graph.input_names(loaded.model),
-        **pooled,
+        **pooling,
         "versions": {name: version(name) for name in ("torch", *PACKAGES)},
         "parity": report.as_json(),
     }
@@ -111,18 +133,23 @@ def facts(loaded: Checkpoint, vectors: Vectors | None, report: parity.Report) ->
 
 def write_files(loaded: Checkpoint, directory: Path) -> None:
     """Write the checkpoint without its weights, which the graph contains."""
-    with tempfile.TemporaryDirectory(dir=directory) as whole:
-        saved, linear = Path(whole, "checkpoint"), LinearFormat()
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
+        saved = Path(temporary, "checkpoint")
+        linear = LinearFormat()
         checkpoint.save(loaded, saved, linear if linear.holds(loaded) else None)
+
         if (saved / TRANSFORMER).exists():  # sentence-transformers' parts: one config of the family replaces them
             config = read_json(saved / TRANSFORMER / CONFIG) | read_json(saved / CONFIG)
             family = read_json(saved / TRANSFORMER / CONFIG)["model_type"]
             write_json(saved / CONFIG, {**config, "model_type": family})
+
         for file in saved.iterdir():
             if file.is_file() and file.name not in (WEIGHTS, MODULES):
                 file.rename(directory / file.name)
 
 
 def megabytes(file: Path) -> str:
-    data = file.with_name(f"{file.name}.data")
-    return f"{sum(part.stat().st_size for part in (file, data) if part.exists()) / 1e6:,.1f} MB"
+    """The size of a graph with the file of its weights, if it has one."""
+    weights = file.with_name(f"{file.name}.data")
+    num_bytes = sum(part.stat().st_size for part in (file, weights) if part.exists())
+    return f"{num_bytes / 1e6:,.1f} MB"

@@ -46,7 +46,9 @@ class Vectors:
 
     def __call__(self, hidden_TH: Tensor, layout: Padded) -> Tensor:
         """[B, H]"""
-        hidden_BSH, real_BS1 = hidden_TH.unflatten(0, layout.real.shape), layout.real[..., None]
+        hidden_BSH = hidden_TH.unflatten(0, layout.real.shape)
+        real_BS1 = layout.real[..., None]
+
         if self.pooling == "cls":
             vectors_BH = hidden_TH[layout.first_tokens]
         elif self.pooling == "max":
@@ -56,65 +58,17 @@ class Vectors:
         return nn.functional.normalize(vectors_BH) if self.normalize else vectors_BH
 
 
-def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor, *, has_states: bool = False) -> list[Output]:
-    """The outputs of the heads, given hidden states and text states. The hidden states follow if there is no head, or
-    has_states."""
-    heads = model.num_outputs
-    pretraining = {"masked_words", "next_sentence"} <= heads.keys()
-    words, follows = ("prediction_logits", "seq_relationship_logits") if pretraining else ("logits", "logits")
-    results = [Output(words, True, model.word_scores(hidden_TH))] if "masked_words" in heads else []
-    for head in ("next_sentence", "classes"):
-        if head in heads:
-            results.append(Output(follows, False, model.text_scores(head, first_NH)))
-    if "tokens" in heads:
-        results.append(Output("logits", True, model.token_scores("tokens", hidden_TH)))
-    if "replaced_tokens" in heads:
-        results.append(Output("logits", True, model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
-    if "spans" in heads:
-        start_T, end_T = model.token_scores("spans", hidden_TH).unbind(-1)
-        results += [Output("start_logits", True, start_T), Output("end_logits", True, end_T)]
-    if has_states or not results:
-        results.append(Output("last_hidden_state", True, hidden_TH))
-    return results
-
-
-class Graph(nn.Module):
-    """The traced module: the model over padded texts. vectors: also output the hidden states, and the texts' vectors;
-    None: neither."""
-
-    def __init__(self, model: Model, vectors: Vectors | None) -> None:
-        super().__init__()
-        self.model, self.vectors = model, vectors
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        layout = Padded(attention_mask)
-        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        batch = Batch(input_ids.flatten(), segments.flatten(), layout.position_ids, attention_mask.sum(1))
-        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, layout))
-        pooling = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
-        text_states_BH = Vectors(pooling, normalize=False)(hidden_TH, layout)
-        results = {
-            output.name: output.values.unflatten(0, layout.real.shape) if output.by_token else output.values
-            for output in outputs(self.model, hidden_TH, text_states_BH, has_states=self.vectors is not None)
-        }
-        if self.vectors is not None:
-            results["sentence_embedding"] = self.vectors(hidden_TH, layout)
-        return results
-
-
-def input_names(model: Model) -> list[str]:
-    segments = ["token_type_ids"] if model.config.type_vocab_size > 1 else []
-    return ["input_ids", "attention_mask", *segments]
-
-
 def write(model: Model, vectors: Vectors | None, file: Path) -> None:
-    """Write the graph with dynamic batch and length. vectors: see `Graph`. Weights beyond 2 GB go into a second file,
-    FILE.data."""
+    """Write the graph with dynamic batch and length. Weights beyond 2 GB go into a second file, FILE.data.
+
+    model: to trace.
+    vectors: also output the hidden states, and the texts' vectors; None: neither.
+    file: of the graph.
+    """
     graph = Graph(model, vectors).eval()
     example = {name: torch.ones(2, 5, dtype=torch.long) for name in input_names(model)}
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+
     with torch.inference_mode(), quiet():
         program = torch.onnx.export(
             graph,
@@ -131,6 +85,83 @@ def write(model: Model, vectors: Vectors | None, file: Path) -> None:
             node.metadata_props.clear()
         num_bytes = sum(parameter.nbytes for parameter in model.parameters())
         program.save(file, external_data=num_bytes > MOST_BYTES)
+
+
+def input_names(model: Model) -> list[str]:
+    names = ["input_ids", "attention_mask"]
+    if model.config.type_vocab_size > 1:
+        names.append("token_type_ids")
+    return names
+
+
+class Graph(nn.Module):
+    """The traced module: the model over padded texts. vectors: also output the hidden states, and the texts' vectors;
+    None: neither."""
+
+    def __init__(self, model: Model, vectors: Vectors | None) -> None:
+        super().__init__()
+        self.model = model
+        self.vectors = vectors
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        layout = Padded(attention_mask)
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        batch = Batch(
+            input_ids=input_ids.flatten(),
+            segment_ids=segments.flatten(),
+            position_ids=layout.position_ids,
+            lengths=attention_mask.sum(1),
+        )
+        hidden_TH = self.model(batch, self.model.encoder.build_context(batch, layout))
+
+        pooling = {"first": "cls", "mean": "mean"}[self.model.config.pooling]
+        text_states_BH = Vectors(pooling, normalize=False)(hidden_TH, layout)
+        results = {}
+        for output in outputs(self.model, hidden_TH, text_states_BH, has_states=self.vectors is not None):
+            if output.by_token:
+                results[output.name] = output.values.unflatten(0, layout.real.shape)
+            else:
+                results[output.name] = output.values
+        if self.vectors is not None:
+            results["sentence_embedding"] = self.vectors(hidden_TH, layout)
+        return results
+
+
+def outputs(model: Model, hidden_TH: Tensor, first_NH: Tensor, *, has_states: bool = False) -> list[Output]:
+    """The outputs of the heads, by the names of transformers.
+
+    model: whose heads are computed.
+    hidden_TH: hidden states.
+    first_NH: text states.
+    has_states: the hidden states are an output too, as they are if there is no head.
+    """
+    heads = model.num_outputs
+    # With both heads of pre-training transformers names them; a head alone is "logits".
+    words_name = "logits"
+    texts_name = "logits"
+    if {"masked_words", "next_sentence"} <= heads.keys():
+        words_name = "prediction_logits"
+        texts_name = "seq_relationship_logits"
+
+    results = []
+    if "masked_words" in heads:
+        results.append(Output(words_name, by_token=True, values=model.word_scores(hidden_TH)))
+    for head in ("next_sentence", "classes"):
+        if head in heads:
+            results.append(Output(texts_name, by_token=False, values=model.text_scores(head, first_NH)))
+    if "tokens" in heads:
+        results.append(Output("logits", by_token=True, values=model.token_scores("tokens", hidden_TH)))
+    if "replaced_tokens" in heads:
+        results.append(Output("logits", by_token=True, values=model.token_scores("replaced_tokens", hidden_TH)[:, 0]))
+    if "spans" in heads:
+        start_T, end_T = model.token_scores("spans", hidden_TH).unbind(-1)
+        results.append(Output("start_logits", by_token=True, values=start_T))
+        results.append(Output("end_logits", by_token=True, values=end_T))
+    if has_states or not results:
+        results.append(Output("last_hidden_state", by_token=True, values=hidden_TH))
+    return results
 
 
 @contextmanager

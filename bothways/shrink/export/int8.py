@@ -25,9 +25,10 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.model.model import Model
 from bothways.settings.base import TextColumns
-from bothways.shrink.candidates import Candidate, Choice, Measured, Rule, UserRows, compare
+from bothways.shrink.candidates import Choice, Rule, compare
 from bothways.shrink.export.graph import quiet
 from bothways.shrink.export.parity import padded, session
+from bothways.shrink.measuring import Candidate, Measured, UserRows
 from bothways.text.batch import Batch
 from bothways.text.batching import spread_evenly
 
@@ -35,15 +36,76 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 NAME = "model-int8.onnx"
+# Products that stay float32; the first attempt that passes is kept.
 ATTEMPTS: tuple[tuple[str, ...], ...] = (
     (),
     ("feed_forward.output.weight",),
-)  # products that stay float32; the first attempt that passes is kept
+)
+
+
+def write(loaded: Checkpoint, file: Path, texts: Path, columns: TextColumns, max_drop: float | None) -> Choice:
+    """Write NAME next to the file: the first attempt whose loss on texts is within max_drop points.
+
+    loaded: the exported model.
+    file: the float32 ONNX file.
+    texts: a file of texts, with labels or without.
+    columns: of this file.
+    max_drop: points; None: DEFAULT_MAX_DROP.
+
+    InputError if every attempt loses more; then only the float32 file is kept.
+    """
+    if file.with_name(f"{file.name}.data").exists():
+        raise InputError(f"{file}: larger than 2 GB, which cannot be quantized; {file.name} is kept")
+    rule = Rule(DEFAULT_MAX_DROP if max_drop is None else max_drop, by_interval=True)
+
+    original = file_predictor(file, loaded)
+    data = read_evaluation_rows(original, texts, columns)
+    selected_on(original, [texts])
+    rows = spread_evenly(range(len(data)), MAX_ROWS)
+    sample = UserRows(replace(data, rows=[data.rows[row] for row in rows]))
+
+    temporary = file.with_name(f".{NAME}.partial")
+    try:
+        measured, _ = compare("export", Exported(loaded, file, temporary, rule), (sample, sample), rule)
+        way_out = f"{NAME} was not written, {file} is kept; give more texts"
+        measured[-1].drop.check(rule.max_drop, len(sample.data), "int8", way_out)
+        fsync(temporary)
+        temporary.replace(file.with_name(NAME))
+    finally:
+        temporary.unlink(missing_ok=True)
+
+    choice = Choice(
+        directory=file.parent,
+        model=file.with_name(NAME),
+        split="texts",
+        rows=len(sample.data),
+        rule=rule,
+        measured=measured,
+        kept=len(measured) - 1,
+    )
+    add_metadata(file.with_name(METADATA_FILE), {**choice.record, "with": str(texts)})
+    return choice
+
+
+def add_metadata(file: Path, int8: Mapping[str, Any]) -> None:
+    """Add the int8 file to bothways.json."""
+    metadata = read_json(file)
+    metadata["onnx"]["int8"] = int8
+    write_atomic(file, json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Arguments of the int8 source. file: the float32 ONNX file. temporary: path of the int8 file."""
+    """The plan of `export --int8`.
+
+    loaded: the exported model.
+    file: the float32 ONNX file.
+    temporary: path of the int8 file.
+    rule: by which an attempt is kept.
+    """
 
     loaded: Checkpoint
     file: Path
@@ -53,43 +115,21 @@ class Exported:
 
 def in_int8(plan: Exported, measured: Sequence[Measured]) -> Iterator[Candidate]:
     """The float32 file, and attempts in int8 until the loss of one is allowed."""
-    original = file_predictor(plan.file, plan.loaded)
-    yield Candidate("float32", plan.loaded, plan.file.stat().st_size, original)
+    yield file_candidate("float32", plan.file, plan.loaded)
     for kept in ATTEMPTS:
         quantize(plan.file, plan.temporary, kept)
-        predictor, size = file_predictor(plan.temporary, plan.loaded), plan.temporary.stat().st_size
-        yield Candidate("int8", plan.loaded, size, predictor, kept)
+        yield replace(file_candidate("int8", plan.temporary, plan.loaded), unchanged=kept)
         if plan.rule.allows(measured[-1]):
             return
 
 
-def write(loaded: Checkpoint, file: Path, texts: Path, columns: TextColumns, max_drop: float | None) -> Choice:
-    """Write NAME next to the file: the first attempt whose loss on texts is within max_drop points.
-
-    InputError if every attempt loses more; then only the float32 file is kept.
-    """
-    if file.with_name(f"{file.name}.data").exists():
-        raise InputError(f"{file}: larger than 2 GB, which cannot be quantized; {file.name} is kept")
-    rule = Rule(DEFAULT_MAX_DROP if max_drop is None else max_drop, by_interval=True)
-    original, temporary = file_predictor(file, loaded), file.with_name(f".{NAME}.partial")
-    data = read_evaluation_rows(original, texts, columns)
-    selected_on(original, [texts])
-    rows = UserRows(replace(data, rows=[data.rows[row] for row in spread_evenly(range(len(data)), MAX_ROWS)]))
-    try:
-        measured, _ = compare("export", Exported(loaded, file, temporary, rule), (rows, rows), rule)
-        way_out = f"{NAME} was not written, {file} is kept; give more texts"
-        measured[-1].drop.check(rule.max_drop, len(rows.data), "int8", way_out)
-        fsync(temporary)
-        temporary.replace(file.with_name(NAME))
-    finally:
-        temporary.unlink(missing_ok=True)
-    choice = Choice(file.parent, file.with_name(NAME), "texts", len(rows.data), rule, measured, len(measured) - 1)
-    add_metadata(file.with_name(METADATA_FILE), {**choice.record, "with": str(texts)})
-    return choice
-
-
 def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
-    """Quantize embedding tables and matrix products to int8, except weights whose names end in one of `kept`."""
+    """Quantize embedding tables and matrix products to int8.
+
+    file: the float32 ONNX file.
+    to: the int8 file to write.
+    kept: weights whose names end in one of these stay float32.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -97,6 +137,7 @@ def quantize(file: Path, to: Path, kept: tuple[str, ...]) -> None:
     # The quantizer transposes weights of products, which invalidates recorded shapes and other uses of the weight.
     del model.graph.value_info[:]
     untie(model)
+
     excluded = [node.name for node in model.graph.node if any(name.endswith(kept) for name in node.input)]
     with quiet(None):
         quantize_dynamic(
@@ -115,16 +156,17 @@ def untie(model: "ModelProto") -> None:
     weights = {weight.name: weight for weight in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Gemm" and node.input[1] in tables:
-            weight = model.graph.initializer.add()
-            weight.CopyFrom(weights[node.input[1]])
-            node.input[1] = weight.name = f"{weight.name}.read_backwards"
+            copy = model.graph.initializer.add()
+            copy.CopyFrom(weights[node.input[1]])
+            copy.name = f"{copy.name}.read_backwards"
+            node.input[1] = copy.name
 
 
-def add_metadata(file: Path, int8: Mapping[str, Any]) -> None:
-    """Add the int8 file to bothways.json."""
-    metadata = read_json(file)
-    metadata["onnx"]["int8"] = int8
-    write_atomic(file, json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+# --- predictions with a file ------------------------------------------------------------------------------------------
+
+
+def file_candidate(name: str, file: Path, loaded: Checkpoint) -> Candidate:
+    return Candidate(name, loaded, size=file.stat().st_size, predictor=file_predictor(file, loaded))
 
 
 def file_predictor(file: Path, loaded: Checkpoint) -> Predictor:
@@ -140,16 +182,21 @@ class FileModel:
     """
 
     def __init__(self, file: Path, model: Model) -> None:
-        self.config, self.num_outputs, self.run = model.config, model.num_outputs, session(file)
+        self.config = model.config
+        self.num_outputs = model.num_outputs
+        self.run = session(file)
 
     def __call__(self, batch: Batch) -> Tensor:
         """[T, C], or [T, H] for a model without a head; scores of a text are in the row of its first token."""
         inputs, real_NS = padded(batch, int(batch.lengths.max()), "right")
         outputs = self.run(inputs)
         if "spans" in self.num_outputs:
-            return torch.from_numpy(np.stack([outputs["start_logits"], outputs["end_logits"]], -1)[real_NS])
+            spans_NS2 = np.stack([outputs["start_logits"], outputs["end_logits"]], -1)
+            return torch.from_numpy(spans_NS2[real_NS])
         if "classes" not in self.num_outputs:
-            return torch.from_numpy(next(iter(outputs.values()))[real_NS])
+            first_output = next(iter(outputs.values()))
+            return torch.from_numpy(first_output[real_NS])
+
         scores_NC = torch.from_numpy(outputs["logits"])
         rows_TC = torch.zeros(batch.num_tokens, scores_NC.shape[1])
         rows_TC[batch.first_tokens] = scores_NC
