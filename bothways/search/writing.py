@@ -18,7 +18,7 @@ from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.relevance import background
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.store import append_vectors, map_vectors
+from bothways.search.vector_file import append_vectors, map_vectors
 from bothways.text.retrieval.bm25 import invert
 from bothways.text.retrieval.words import WORDS_VERSION, Analyzer
 
