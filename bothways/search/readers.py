@@ -43,10 +43,12 @@ HYPHEN_AT_LINE_END = re.compile("[\ufffe\x02](?:\r?\n)?")  # as marked by PDFium
 class DocumentPart:
     """A readable unit of a file: a whole text, a page of a PDF, a slide, a row of a table.
 
-    page: from 1, of a PDF; the number of a slide. first_line: where the text starts in the file (in Parquet: the number
-    of the row); None if the file has other lines than the text: HTML, PDF, Word and the like. metadata: front matter,
-    title, fields of e-mail, or other columns.
-    offset: number of characters of the file before the text (front matter). is_row: of a table, all on its line.
+    page: from 1, of a PDF; the number of a slide.
+    first_line: where the text starts in the file (in Parquet: the number of the row); None if the file has other lines
+        than the text: HTML, PDF, Word and the like.
+    metadata: front matter, title, fields of e-mail, or other columns.
+    offset: number of characters of the file before the text (front matter).
+    is_row: of a table, all on its line.
     """
 
     text: str
@@ -95,8 +97,10 @@ def _encodable(part: DocumentPart) -> DocumentPart:
 
 def _sound(value: Any) -> Any:
     if isinstance(value, list):
-        return [*map(_sound, value)]
-    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
+        return [_sound(item) for item in value]
+    if isinstance(value, str) and not value.isascii():
+        return SURROGATES.sub("\ufffd", value)
+    return value
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
@@ -119,7 +123,7 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
         parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
     elif kind == "email":
-        from bothways.search.office_documents import email_to_markdown
+        from bothways.search.email_messages import email_to_markdown
 
         text, metadata = email_to_markdown(plain_text.read_whole(path))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
@@ -156,6 +160,7 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     import pypdfium2
 
     plain_text.check_size(path)
+
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
@@ -163,9 +168,11 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
         if "password" in reason.lower():
             raise InputError(f"{path}: needs a password; save it again without one") from None
         raise InputError(f"{path}: not a readable PDF ({reason}); save it again") from None
+
     try:
         for number in range(1, len(document) + 1):
-            if text := _page_text(path, document, number):
+            text = _page_text(path, document, number)
+            if text:
                 yield number, text
     finally:
         document.close()
@@ -182,5 +189,6 @@ def _page_text(path: Path, document: object, number: int) -> str:
         page.close()
     except PdfiumError as error:
         raise InputError(f"{path}: page {number} is not readable ({error}); save the file again") from None
+
     text = HYPHEN_AT_LINE_END.sub("", text).replace("\0", "")
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()

@@ -5,12 +5,12 @@
         print(hit.path, hit.line, hit.text)
 
 A search reads the store as of one commit and scores all passages exactly: a million of them take 8 ms by words and
-56 ms by vectors (docs/RESULTS.md, Search). Letters: N slots, H size of a vector, K hits, F signals.
+56 ms by vectors (docs/RESULTS.md, Search). Letters: N slots, K hits, F signals, H size of a vector.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
@@ -26,7 +26,7 @@ from bothways.base.paths import RemotePath, as_path
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
-from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, smallness, word_shares
+from bothways.search.relevance import BACKGROUNDS, WEAK, QueryScores, relevance, relevance_signals
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import map_vectors
 from bothways.settings.base import How
@@ -39,12 +39,6 @@ FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
 MOST_COLUMNS = 100  # names of metadata that are listed
-
-# The columns of `signals_KF`, in the order of `relevance.COEFFICIENTS`.
-COSINE = 0
-BM25_SHARE = 1
-WORD_SHARE = 2
-SMALLNESS = 3
 
 
 @dataclass(frozen=True)
@@ -81,16 +75,6 @@ class Snapshot:
     change: int
     bm25: Bm25
     vectors_NH: dict[Space, np.ndarray]
-
-
-@dataclass(frozen=True)
-class _QueryScores:
-    """The scores of all passages for a query, float32 [N] each; None: not searched in this way."""
-
-    terms: Sequence[str]
-    lists: Mapping[str, Sequence[InvertedList]]
-    words_N: np.ndarray | None
-    cosines_N: np.ndarray | None
 
 
 def hit_json(hit: Hit) -> dict[str, Any]:
@@ -203,8 +187,14 @@ class Store:
                 top,
                 above=[above for _, above in usable],
             )
-            signals_KF = _signals(database, snapshot, scores, slots_K)
-            way = _way_of_searching(how, fast, snapshot)
+            (space,) = snapshot.vectors_NH
+            signals_KF = relevance_signals(
+                scores,
+                slots_K,
+                bm25=snapshot.bm25,
+                background=database.get(f"{space}_background") or BACKGROUNDS[space],
+            )
+            way = _way_of_searching(how, fast, space)
             return _marked(database, slots_K, relevance(way, signals_KF), min_score)
 
     @contextmanager
@@ -308,7 +298,7 @@ class Store:
         how: How,
         open_vectors: Callable[[Space, str], VectorModel] | None,
         fast: bool,
-    ) -> _QueryScores:
+    ) -> QueryScores:
         terms: list[str] = []
         lists: dict[str, list[InvertedList]] = {}
         words_N = None
@@ -321,7 +311,7 @@ class Store:
         if how != "words":
             cosines_N = self._cosines(database, query, snapshot, open_vectors or spaces.open_vectors, fast)
 
-        return _QueryScores(terms=terms, lists=lists, words_N=words_N, cosines_N=cosines_N)
+        return QueryScores(terms=terms, lists=lists, words_N=words_N, cosines_N=cosines_N)
 
     def _cosines(
         self,
@@ -441,29 +431,10 @@ def _check(how: str, top: int, min_score: float | None) -> None:
         raise InputError(f"min_score ({min_score}) must be from 0 to 1")
 
 
-def _signals(database: Database, snapshot: Snapshot, scores: _QueryScores, slots_K: np.ndarray) -> np.ndarray:
-    """The evidence for each hit, by which `relevance` estimates its score, float64 [K, F]; 0 if it is not known."""
-    signals_KF = np.zeros((len(slots_K), 4))
-    signals_KF[:, SMALLNESS] = smallness(snapshot.bm25.number)
-
-    if scores.cosines_N is not None:
-        (space,) = snapshot.vectors_NH
-        mean, deviation = database.get(f"{space}_background") or BACKGROUNDS[space]
-        signals_KF[:, COSINE] = (scores.cosines_N[slots_K] - mean) / (deviation or 1.0)
-
-    if scores.words_N is not None:
-        greatest, shares_K = word_shares(scores.terms, scores.lists, snapshot.bm25, slots_K)
-        signals_KF[:, BM25_SHARE] = scores.words_N[slots_K] / (greatest or 1.0)
-        signals_KF[:, WORD_SHARE] = shares_K
-
-    return signals_KF
-
-
-def _way_of_searching(how: How, fast: bool, snapshot: Snapshot) -> str:
+def _way_of_searching(how: How, fast: bool, space: Space) -> str:
     """The key of `relevance.COEFFICIENTS`."""
     if how == "words":
         return how
-    (space,) = snapshot.vectors_NH
     if fast and space == "encoder":
         return f"{how}, fast"
     return f"{how}, {space}"
