@@ -2,8 +2,7 @@
 
 Files are read one after the other, in the order of their paths, and their facts are computed here or in workers. They
 are committed to a database beside the output, which is written from it at the end, so a killed run continues and ends
-with the same bytes.
-Groups join the forms of an entity, such as "U.S.", "the US" and "US's", under one name.
+with the same bytes. Groups join the forms of an entity, such as "U.S.", "the US" and "US's", under one name.
 """
 
 import json
