@@ -1,6 +1,5 @@
-"""The commands `bothways index` and `bothways search`: settings in, results out; and the indexes in the cache."""
+"""The verbs of search, index, search, extract and mcp: settings in, results out."""
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,11 +8,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.errors import MissingFile, format_count
 from bothways.base.log import logger, print_json_line
 from bothways.base.paths import as_path
 from bothways.pretrained import locate
-from bothways.search.database import DATABASE, Database, is_store
+from bothways.search.database import is_store
+from bothways.search.index_cache import index_directory
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import search_reranked
 from bothways.search.spaces import open_vectors
@@ -21,7 +21,6 @@ from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings.search import Extract, Index, Mcp, Search
 from bothways.tasks import TASKS
-from bothways.text.corpus.cache import cache_directory
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -78,6 +77,20 @@ def run_index(settings: Index) -> Indexed:
     )
 
 
+def check_folders(folders: Sequence[Path]) -> None:
+    """InputError if one does not exist."""
+    for folder in folders:
+        if not folder.exists():
+            raise MissingFile(f"{folder}: no such file or folder; check the path")
+
+
+def model_name(path: Path) -> str:
+    """A model as the index keeps it: the name of one in the package or on the hub, or an absolute path."""
+    if path.exists() and locate(path) is None:
+        return str(path.resolve())
+    return str(path)
+
+
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
     store = open_store(settings)
@@ -119,10 +132,12 @@ def updated_index(settings: Search) -> Path:
     folder = settings.path.resolve()
     static = model_name(settings.static)
     encoder = model_name(settings.model) if settings.model else ""
+    # Another model or language makes another index.
     key = (str(folder), static, encoder, settings.language)
     name = blake2b(repr(key).encode(errors="surrogatepass"), digest_size=8).hexdigest()
     directory = index_directory() / name
 
+    # The lock is only tried: `index` takes it itself.
     with writer_lock(directory) as is_free:
         pass
     if not is_free and is_store(directory):
@@ -210,20 +225,6 @@ def mcp(settings: Mcp) -> None:
             print_json_line(answer)
 
 
-def check_folders(folders: Sequence[Path]) -> None:
-    """InputError if one does not exist."""
-    for folder in folders:
-        if not folder.exists():
-            raise MissingFile(f"{folder}: no such file or folder; check the path")
-
-
-def model_name(path: Path) -> str:
-    """A model as the index keeps it: the name of one in the package or on the hub, or an absolute path."""
-    if path.exists() and locate(path) is None:
-        return str(path.resolve())
-    return str(path)
-
-
 def summary(result: Indexed) -> str:
     """The result of indexing in one line."""
     counts = {
@@ -245,61 +246,3 @@ def unread_summary(unread: Mapping[str, int]) -> str:
         return ""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in unread.items())
     return f"; not read: {counts}"
-
-
-# --- the cache of indexes ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CachedIndex:
-    """An index in the cache. size: bytes. folders: which are indexed; empty if it is damaged."""
-
-    path: Path
-    size: int
-    folders: tuple[str, ...] = ()
-    passages: int = 0
-
-
-def index_directory() -> Path:
-    return cache_directory() / "search"
-
-
-def cached_indexes() -> list[CachedIndex]:
-    """The indexes in the cache, largest first."""
-    folder = index_directory()
-    if not folder.is_dir():
-        return []
-    indexes = [_describe(path) for path in folder.iterdir() if (path / DATABASE).is_file()]
-    return sorted(indexes, key=lambda index: -index.size)
-
-
-def clear_indexes() -> tuple[list[CachedIndex], list[CachedIndex]]:
-    """Delete the indexes in the cache. Returns the deleted ones, and those skipped because they are being written."""
-    deleted: list[CachedIndex] = []
-    in_use: list[CachedIndex] = []
-    for cached in cached_indexes():
-        with writer_lock(cached.path) as is_free:
-            if not is_free:
-                in_use.append(cached)
-                continue
-            try:
-                shutil.rmtree(cached.path)
-            except OSError as error:
-                raise InputError(f"{cached.path}: cannot be deleted ({error.strerror}); do it by hand") from None
-            deleted.append(cached)
-    return deleted, in_use
-
-
-def _describe(path: Path) -> CachedIndex:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    try:
-        database = Database(path)
-        try:
-            with database.snapshot():
-                folders = tuple(folder for (folder,) in database.execute("SELECT path FROM roots ORDER BY id"))
-                passages = database.execute("SELECT count(*) FROM passages").fetchone()[0]
-        finally:
-            database.close()
-    except InputError:
-        return CachedIndex(path, size)
-    return CachedIndex(path, size, folders, passages)

@@ -48,6 +48,7 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
+    # Types are given, since a column that is empty in all rows would have none.
     types = {
         "start": pa.int64(),
         "end": pa.int64(),

@@ -1,4 +1,4 @@
-"""What `bothways search` prints: passages with their files and lines, the matching sentence marked, or JSON lines."""
+"""The output of `bothways search`: passages with their files and lines, the matching sentence marked, or JSON lines."""
 
 import os
 import sys

@@ -111,6 +111,7 @@ def index(
             folders += _forget(writer, remove, result)
             _index_files(writer, folders, globs, language, result)
 
+            # A search reads the vectors of empty slots, too.
             if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
 
@@ -284,6 +285,7 @@ def _read(
         state = FileState(size=0, modified=-1, digest=b"", error=f"{document.path}: {reason}")
         return IndexedFile(root, document.relative, state)
 
+    # Once more if the file was written while it was read.
     for _ in range(2):
         passages: list[IndexedPassage] = []
         error = None

@@ -78,7 +78,8 @@ def read_text_file(path: Path, encoding: str | None) -> str:
     size = 0
     for _, line, error in text_files.decoded_lines(path, encoding):
         size += len(line) + 1
-        if error and encoding is None:  # a legacy file is better found with a wrong letter than not at all
+        if error and encoding is None:
+            # A legacy file is better found with a wrong letter than not at all.
             return read_text_file(path, WINDOWS_1252)
         if error:
             raise error

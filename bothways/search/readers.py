@@ -105,7 +105,7 @@ def _sound(value: Any) -> Any:
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
     parts: Iterable[DocumentPart]
-    # Each reader is imported when a file of its kind is read: those of tables take 0.1 s.
+    # Each reader is imported when a file of its kind is read: the readers of tables take 0.1 s.
     if kind == "text":
         parts = [DocumentPart(plain_text.read_text_file(path, encoding))]
     elif kind == "markdown":

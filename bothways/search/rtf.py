@@ -1,4 +1,4 @@
-"""RTF as text, by striprtf. What it misreads is put right: binary data, deleted text and footnotes before it sees a
+"""RTF as text, by striprtf. Its misreadings are put right: binary data, deleted text and footnotes before it sees a
 file, and afterwards characters beyond U+FFFF, which RTF writes as two numbers.
 """
 

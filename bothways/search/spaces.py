@@ -1,4 +1,4 @@
-"""The vector spaces of a store: static vectors, which need no torch, and those of an encoder."""
+"""The vector spaces of a store: static vectors, which need no torch, and the vectors of an encoder."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -43,7 +43,7 @@ MOST_COLUMNS = 100  # names of metadata that are listed
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage in the result of a search. Hits are in the order of a search, which is not always that of their scores.
+    """A passage in the result of a search, whose hits are not always in the order of their scores.
 
     path: the file.
     line: of its first character, from 1; in a table, the line of the row; None for formats without lines.
@@ -158,8 +158,8 @@ class Store:
         fast: search the encoder's vectors by a static vector of the query, without the encoder.
         globs: only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
         condition: a filter of metadata, such as "year > 2010".
-        min_score: of the best passages, leave out those of a lower score, 0..1; the others then are not weak. None:
-            keep all, those below `relevance.WEAK` are weak.
+        min_score: of the best passages, leave out passages of a lower score, 0..1; the others then are not weak. None:
+            keep all; passages below `relevance.WEAK` are weak.
 
         InputError if the index was made with another model, and for a column that no file has.
 
@@ -272,7 +272,7 @@ class Store:
             values,
         ).fetchall()
 
-        # Patterns are matched once a file, not once a passage, and here: those of .gitignore are no SQL.
+        # Patterns are matched once a file, not once a passage, and not by SQLite, which does not know these patterns.
         if globs:
             names = database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
             chooser = Chooser.of(globs)
