@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bothways.base.errors import InputError, MissingFile, flag, require, shorten
 from bothways.base.io import SURROGATES
-from bothways.search import plain_text
+from bothways.search.formats import plain_text
 from bothways.text.data.text_files import file_type
 
 __all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
@@ -114,16 +114,16 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         offset = len(whole) - len(text)
         parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
     elif kind == "html":
-        from bothways.search.html_pages import decode_html, html_to_markdown
+        from bothways.search.formats.html_pages import decode_html, html_to_markdown
 
         text, title = html_to_markdown(decode_html(plain_text.read_whole(path), encoding))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
     elif kind == "office":
-        from bothways.search.office_documents import office_pages
+        from bothways.search.formats.office_documents import office_pages
 
         parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
     elif kind == "email":
-        from bothways.search.email_messages import email_to_markdown
+        from bothways.search.formats.email_messages import email_to_markdown
 
         text, metadata = email_to_markdown(plain_text.read_whole(path))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
@@ -134,7 +134,7 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
     elif kind == "pdf":
         parts = (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
     else:
-        from bothways.search.table_rows import table_rows
+        from bothways.search.formats.table_rows import table_rows
 
         rows = table_rows(path, encoding)
         parts = (DocumentPart(text, first_line=line, metadata=values, is_row=True) for text, line, values in rows)
@@ -143,7 +143,7 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
 def _rtf_text(path: Path) -> str:
     require(path, "striprtf")
-    from bothways.search.rtf import rtf_to_text
+    from bothways.search.formats.rtf import rtf_to_text
 
     content = plain_text.read_whole(path).decode("latin-1")
     if not content.lstrip().startswith("{\\rtf"):

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 from zipfile import BadZipFile, ZipFile
 
 from bothways.base.errors import InputError
-from bothways.search.plain_text import check_size
+from bothways.search.formats.plain_text import check_size
 
 MEBIBYTE = 1 << 20
 LARGEST_MEMBER = 128 * MEBIBYTE  # of XML, decompressed

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from bothways.search.office_xml import attribute, elements_named, local_name
-from bothways.search.plain_text import escaped
+from bothways.search.formats.office_xml import attribute, elements_named, local_name
+from bothways.search.formats.plain_text import escaped
 
 SKIPPED = {
     "Fallback",

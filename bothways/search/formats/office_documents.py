@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 from zipfile import ZipFile
 
-from bothways.search.office_blocks import NOTES, BlockReader
-from bothways.search.office_xml import (
+from bothways.search.formats.office_blocks import NOTES, BlockReader
+from bothways.search.formats.office_xml import (
     attribute,
     elements_named,
     local_name,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError
-from bothways.search.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
+from bothways.search.formats.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
 from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
 from bothways.text.data.tables import iter_rows
 from bothways.text.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file

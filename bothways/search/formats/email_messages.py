@@ -4,8 +4,8 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
 
-from bothways.search.html_pages import decode_html, html_to_markdown
-from bothways.search.plain_text import Value, escaped
+from bothways.search.formats.html_pages import decode_html, html_to_markdown
+from bothways.search.formats.plain_text import Value, escaped
 
 FIELDS = ("subject", "from", "to", "date")
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # what the parser of headers raises
