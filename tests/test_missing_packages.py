@@ -87,7 +87,7 @@ from pathlib import Path
 from bothways.base.errors import InputError
 from bothways.inference.jobs import blocks, writers
 from bothways.measure import metrics
-from bothways.search.extraction import COLUMNS, write_rows
+from bothways.search.fact_table import COLUMNS, write_rows
 from bothways.tasks import TASKS
 from bothways.text.data.tables import read_schema
 from bothways.text.data.examples import read_table

@@ -133,7 +133,7 @@ def cache(settings: Cache) -> CacheContents:
     from bothways.cli.verbs import application_module
     from bothways.text.corpus import cache
 
-    search = None if settings.token_store else application_module("search.commands")
+    search = None if settings.token_store else application_module("search.index_cache")
 
     directory = settings.token_store or cache.cache_directory() / "stores"
     directories = [directory] if settings.token_store else [directory.with_name(name) for name in cache.DIRECTORIES]

@@ -1,6 +1,5 @@
-"""The commands `bothways index` and `bothways search`: settings in, results out; and the indexes in the cache."""
+"""The verbs of search, index, search, extract and mcp: settings in, results out."""
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,11 +8,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.base.errors import InputError, MissingFile, format_count
+from bothways.base.errors import MissingFile, format_count
 from bothways.base.log import logger, print_json_line
 from bothways.base.paths import as_path
 from bothways.pretrained import locate
-from bothways.search.database import DATABASE, Database, is_store
+from bothways.search.database import is_store
+from bothways.search.index_cache import index_directory
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import search_reranked
 from bothways.search.spaces import open_vectors
@@ -21,7 +21,6 @@ from bothways.search.store import Hit, Store
 from bothways.search.writing import writer_lock
 from bothways.settings.search import Extract, Index, Mcp, Search
 from bothways.tasks import TASKS
-from bothways.text.corpus.cache import cache_directory
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourcedAnswer:
-    """An exact answer in a passage: hit.text[start:end] == text. score: of the hit (its part in 0..1) times the
-    probability of the model."""
+    """An exact answer in a passage: hit.text[start:end] == text.
+
+    score: of the hit (its part in 0..1) times the probability of the model.
+    """
 
     text: str
     start: int
@@ -42,7 +43,12 @@ class SourcedAnswer:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Passages, best first, each with those before and after it; and answers, if a model was named for them."""
+    """The result of a search.
+
+    hits: passages, best first.
+    around: the passages before and after each hit; [] if none were asked for.
+    answers: best first; None if no model was named for them.
+    """
 
     store: Store
     hits: list[Hit]
@@ -71,13 +77,28 @@ def run_index(settings: Index) -> Indexed:
     )
 
 
+def check_folders(folders: Sequence[Path]) -> None:
+    """InputError if one does not exist."""
+    for folder in folders:
+        if not folder.exists():
+            raise MissingFile(f"{folder}: no such file or folder; check the path")
+
+
+def model_name(path: Path) -> str:
+    """A model as the index keeps it: the name of one in the package or on the hub, or an absolute path."""
+    if path.exists() and locate(path) is None:
+        return str(path.resolve())
+    return str(path)
+
+
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
     store = open_store(settings)
+    reranker = load_model(settings, settings.rerank) if settings.rerank else None
     hits = search_reranked(
         store,
         settings.query,
-        load_model(settings, settings.rerank) if settings.rerank else None,
+        reranker,
         top=settings.top,
         vectors=partial(open_vectors, device=settings.device, dtype=settings.dtype),
         how=settings.how,
@@ -86,16 +107,81 @@ def run_search(settings: Search) -> SearchResult:
         condition=settings.filter,
         min_score=settings.min_score,
     )
-    around = [store.neighbours(hit, settings.context) for hit in hits] if settings.context else []
+
+    around = []
+    if settings.context:
+        around = [store.neighbours(hit, settings.context) for hit in hits]
+
     answers = None
     if settings.answer:
+        # Without a passage there is nothing to read, so the model is not loaded.
         answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
-    return SearchResult(store, hits, around, answers)
+    return SearchResult(store=store, hits=hits, around=around, answers=answers)
 
 
 def open_store(settings: Search) -> Store:
-    """The index of the settings, or that of a folder, which is brought up to date before."""
-    return Store(settings.path if is_store(settings.path) else updated_index(settings))
+    """The index of the settings, or the index of a folder, which is brought up to date before."""
+    if is_store(settings.path):
+        return Store(settings.path)
+    return Store(updated_index(settings))
+
+
+def updated_index(settings: Search) -> Path:
+    """The directory of a folder's index, in the cache, which has been brought up to date."""
+    check_folders([settings.path])
+    folder = settings.path.resolve()
+    static = model_name(settings.static)
+    encoder = model_name(settings.model) if settings.model else ""
+    # Another model or language makes another index.
+    key = (str(folder), static, encoder, settings.language)
+    name = blake2b(repr(key).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    directory = index_directory() / name
+
+    # The lock is only tried: `index` takes it itself.
+    with writer_lock(directory) as is_free:
+        pass
+    if not is_free and is_store(directory):
+        logger.info(f"{settings.path}: another process is indexing it; searching what it has done so far")
+        return directory
+
+    result = index(
+        [folder],
+        directory,
+        static_model=static,
+        encoder=encoder or None,
+        language=settings.language,
+        device=settings.device,
+        dtype=settings.dtype,
+    )
+    if result.new or result.changed or result.deleted:
+        logger.info(summary(result))
+    return directory
+
+
+def load_model(settings: Search | Mcp, path: Path) -> "Predictor":
+    from bothways.inference.load import load
+
+    return load(model_name(path), dtype=settings.dtype, device=settings.device)
+
+
+def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:
+    """The best answer in each passage that has one, by the product of both scores, best first."""
+    results = model.answer([question] * len(hits), [hit.text for hit in hits])
+    answers = []
+    for (answer, *_), hit in zip(results, hits, strict=True):
+        if not answer.text:
+            continue
+        relevance = min(max(hit.score, 0.0), 1.0)  # the score of a reranker may be any number
+        answers.append(
+            SourcedAnswer(
+                text=answer.text,
+                start=answer.start,
+                end=answer.end,
+                score=answer.score * relevance,
+                hit=hit,
+            )
+        )
+    return sorted(answers, key=lambda answer: -answer.score)
 
 
 def extract(settings: Extract) -> "Extracted":
@@ -103,11 +189,28 @@ def extract(settings: Extract) -> "Extracted":
     from bothways.search import extraction
 
     check_folders(settings.folders)
-    options = [field.name for field in fields(settings)]
-    paths = tuple((name, path) for name in options if name in TASKS and (path := getattr(settings, name)))
-    models = extraction.Models(paths, settings.question, settings.device, settings.dtype, settings.min_score)
+
+    # The options that are named like a task are the models.
+    paths = []
+    for option in fields(settings):
+        path = getattr(settings, option.name)
+        if option.name in TASKS and path:
+            paths.append((option.name, path))
+    models = extraction.Models(
+        tuple(paths),
+        question=settings.question,
+        device=settings.device,
+        dtype=settings.dtype,
+        min_score=settings.min_score,
+    )
+
     return extraction.extract(
-        models, settings.folders, settings.glob, settings.out, resume=settings.resume, workers=settings.workers
+        models,
+        settings.folders,
+        settings.glob,
+        settings.out,
+        resume=settings.resume,
+        workers=settings.workers,
     )
 
 
@@ -122,121 +225,24 @@ def mcp(settings: Mcp) -> None:
             print_json_line(answer)
 
 
-def load_model(settings: Search | Mcp, path: Path) -> "Predictor":
-    from bothways.inference.load import load
-
-    return load(model_name(path), dtype=settings.dtype, device=settings.device)
-
-
-def check_folders(folders: Sequence[Path]) -> None:
-    """InputError if one does not exist."""
-    for folder in folders:
-        if not folder.exists():
-            raise MissingFile(f"{folder}: no such file or folder; check the path")
-
-
-def model_name(path: Path) -> str:
-    """A model as the index keeps it: the name of one in the package or on the hub, or an absolute path."""
-    return str(path.resolve()) if path.exists() and locate(path) is None else str(path)
-
-
-def updated_index(settings: Search) -> Path:
-    """The directory of a folder's index, in the cache, which has been brought up to date."""
-    check_folders([settings.path])
-    folder = settings.path.resolve()
-    encoder = model_name(settings.model) if settings.model else ""
-    facts = (str(folder), model_name(settings.static), encoder, settings.language)
-    name = blake2b(repr(facts).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    directory = index_directory() / name
-    with writer_lock(directory) as is_free:
-        pass
-    if not is_free and is_store(directory):
-        logger.info(f"{settings.path}: another process is indexing it; searching what it has done so far")
-        return directory
-    result = index(
-        [folder],
-        directory,
-        static_model=model_name(settings.static),
-        encoder=encoder or None,
-        language=settings.language,
-        device=settings.device,
-        dtype=settings.dtype,
-    )
-    if result.new or result.changed or result.deleted:
-        logger.info(summary(result))
-    return directory
-
-
 def summary(result: Indexed) -> str:
     """The result of indexing in one line."""
-    counts = {"new": result.new, "changed": result.changed, "deleted": result.deleted, "skipped": len(result.skipped)}
-    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no changes"
-    passages, files = format_count(result.passages, "passage"), format_count(result.files, "file")
-    done = f"{passages} of {files} in {result.seconds:.1f} s ({changes})"
+    counts = {
+        "new": result.new,
+        "changed": result.changed,
+        "deleted": result.deleted,
+        "skipped": len(result.skipped),
+    }
+    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    passages = format_count(result.passages, "passage")
+    files = format_count(result.files, "file")
+    done = f"{passages} of {files} in {result.seconds:.1f} s ({changes or 'no changes'})"
     return done + unread_summary(result.unread)
 
 
 def unread_summary(unread: Mapping[str, int]) -> str:
     """The end of a line on the documents without a reader."""
-    return f"; not read: {', '.join(f'{count:,} {kind}' for kind, count in unread.items())}" if unread else ""
-
-
-def find_answers(question: str, hits: Sequence[Hit], model: "Predictor") -> list[SourcedAnswer]:
-    """The best answer in each passage that has one, by the product of both scores, best first."""
-    results = model.answer([question] * len(hits), [hit.text for hit in hits])
-    answers = [
-        SourcedAnswer(answer.text, answer.start, answer.end, answer.score * min(max(hit.score, 0.0), 1.0), hit)
-        for (answer, *_), hit in zip(results, hits, strict=True)
-        if answer.text
-    ]
-    return sorted(answers, key=lambda answer: -answer.score)
-
-
-@dataclass(frozen=True)
-class CachedIndex:
-    """An index in the cache. size: bytes. folders: what it is of; empty if it is damaged."""
-
-    path: Path
-    size: int
-    folders: tuple[str, ...] = ()
-    passages: int = 0
-
-
-def index_directory() -> Path:
-    return cache_directory() / "search"
-
-
-def cached_indexes() -> list[CachedIndex]:
-    """The indexes in the cache, largest first."""
-    folder = index_directory()
-    paths = [path for path in folder.iterdir() if (path / DATABASE).is_file()] if folder.is_dir() else []
-    return sorted(map(_describe, paths), key=lambda one: -one.size)
-
-
-def clear_indexes() -> tuple[list[CachedIndex], list[CachedIndex]]:
-    """Delete the indexes in the cache. Returns those deleted, and those skipped because they are being written."""
-    deleted: list[CachedIndex] = []
-    in_use: list[CachedIndex] = []
-    for one in cached_indexes():
-        with writer_lock(one.path) as is_free:
-            if is_free:
-                try:
-                    shutil.rmtree(one.path)
-                except OSError as error:
-                    raise InputError(f"{one.path}: cannot be deleted ({error.strerror}); do it by hand") from None
-            (deleted if is_free else in_use).append(one)
-    return deleted, in_use
-
-
-def _describe(path: Path) -> CachedIndex:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    try:
-        database = Database(path)
-        try:
-            with database.snapshot():
-                folders = tuple(folder for (folder,) in database.execute("SELECT path FROM roots ORDER BY id"))
-                return CachedIndex(path, size, folders, database.execute("SELECT count(*) FROM passages").fetchone()[0])
-        finally:
-            database.close()
-    except InputError:
-        return CachedIndex(path, size)
+    if not unread:
+        return ""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in unread.items())
+    return f"; not read: {counts}"

@@ -22,14 +22,18 @@ from bothways.text.retrieval.bm25 import InvertedList
 
 DATABASE = "store.db"
 FORMAT = 1
-MAGIC, HEAD_BYTES = b"SQLite format 3\0", 1 << 14  # of a database; the first page, which holds the schema
+MAGIC = b"SQLite format 3\0"  # at the start of a database
+HEAD_BYTES = 1 << 14  # of the first page, which holds the schema
 LOGS = ("-wal", "-shm")  # that SQLite keeps beside a database
 BUSY_SECONDS = 30.0  # that a process waits for the end of another one's commit
-# SQLite holds UTF-8 only. A byte of a file name that is not (a surrogate in Python) is kept as a private character; the
-# private characters themselves, as those of their bytes, so that every name is found again as it was.
+
+# SQLite holds UTF-8 only. A byte of a file name that is not (a surrogate in Python) is kept as a private character. A
+# private character of the name itself is kept as the private characters of its bytes, so that every name is found again
+# as it was.
 PRIVATE = 0x10F700
 UNSAFE = re.compile("[\U0010f780-\U0010f7ff\udc80-\udcff]")
 PRIVATE_RUN = re.compile("[\U0010f780-\U0010f7ff]+")
+
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
@@ -50,8 +54,10 @@ CREATE TABLE lists (
 
 
 def check_is_store(directory: Path) -> None:
-    """InputError if there is no store in a directory, or a database that is not known to be one. It is neither opened
-    nor locked, as SQLite would repair that of another program."""
+    """InputError if there is no store in a directory, or a database that is not known to be one.
+
+    The database is neither opened nor locked, as SQLite would repair the database of another program.
+    """
     if not (directory / DATABASE).exists():
         raise InputError(f"{directory}: no search index; make one with `bothways index FOLDER -o {directory}`")
     if not is_store(directory):
@@ -62,11 +68,16 @@ def check_is_store(directory: Path) -> None:
 
 
 def is_store(directory: Path) -> bool:
-    """Whether the database in a directory has the tables of a store, by its first page, or that in its log."""
+    """Whether the database in a directory has the tables of a store, by its first page, or the page in its log."""
     file = directory / DATABASE
-    heads = [_head(file), _head(_beside(file, "-wal"))]
-    lines = [line.rstrip(";").encode() for line in SCHEMA.splitlines() if line.startswith("CREATE")]
-    return heads[0].startswith(MAGIC) and any(all(line in head for line in lines) for head in heads)
+    head = _head(file)
+    head_of_log = _head(_beside(file, "-wal"))
+    if not head.startswith(MAGIC):
+        return False
+
+    # SQLite keeps each statement of the schema as it was written.
+    statements = [line.rstrip(";").encode() for line in SCHEMA.splitlines() if line.startswith("CREATE")]
+    return any(all(statement in page for statement in statements) for page in (head, head_of_log))
 
 
 def _head(file: Path) -> bytes:
@@ -89,22 +100,31 @@ class Database:
     _state: tuple[int, int, int] | None = None  # of a file that is read as if nobody changed it
 
     def __init__(self, directory: Path, *, create: bool = False) -> None:
-        """InputError if there is no store in the directory, or one of another version."""
-        self.directory, self.file, self._is_writer = directory, directory / DATABASE, create
+        """InputError if there is no store in the directory, or one of another version. create: make one if there is
+        none, and write."""
+        self.directory = directory
+        self.file = directory / DATABASE
+        self._is_writer = create
         self._reopening = RLock()
+
         if create and not self.file.exists():
             self._create()
         check_is_store(directory)
         self._open()
-        if (version := self.get("format", 0)) != FORMAT:
+
+        version = self.get("format", 0)
+        if version != FORMAT:
             reason = f"a search index of version {version}, expected {FORMAT}"
             raise InputError(f"{directory}: {reason}; index again into another directory")
 
     def _create(self) -> None:
         """Make the database under another name, so that one of this name is whole, even after a kill."""
         part = _beside(self.file, ".part")
-        for left in (part, *(_beside(self.file, suffix) for suffix in LOGS)):  # SQLite would apply them
-            left.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        for suffix in LOGS:
+            # SQLite would apply the log of a database that was deleted to the new one.
+            _beside(self.file, suffix).unlink(missing_ok=True)
+
         self.connection = sqlite3.connect(part, isolation_level=None)
         with self.transaction():
             for statement in SCHEMA.split(";"):
@@ -112,15 +132,18 @@ class Database:
             self.put(format=FORMAT)
         self.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
         self.close()
+
         os.replace(part, self.file)
 
     def _open(self) -> None:
         """Connect. In a directory without write permission, SQLite can read the log of a writer but not create one.
         Without a log the file is opened as immutable; `_is_outdated` reports when it has changed."""
-        self._mode, self._state = "mode=rw", None
+        self._mode = "mode=rw"
+        self._state = None
         if not self._is_writer and not os.access(self.directory, os.W_OK):
             self._state = self._current_state()
             self._mode = "immutable=1" if self._state else "mode=ro"
+
         with self._errors_named():
             self.connection = sqlite3.connect(
                 f"{self.file.resolve().as_uri()}?{self._mode}",
@@ -155,6 +178,8 @@ class Database:
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         self.connection.executemany(sql, map(to_stored, rows))
 
+    # --- transactions -------------------------------------------------------------------------------------------------
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes inside the block, or none of them."""
@@ -164,7 +189,8 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Inside the block the store does not change for this connection."""
-        if self._mode == "mode=ro" or self._is_outdated():  # the next writer may make another log, which is not seen
+        # A connection without write permission does not see a log that the next writer makes.
+        if self._mode == "mode=ro" or self._is_outdated():
             with self._reopening:
                 self.close()
                 self._open()
@@ -209,19 +235,36 @@ class Database:
     # --- words --------------------------------------------------------------------------------------------------------
 
     def add_batch(self, first: int, lists: Mapping[str, InvertedList], lengths: np.ndarray) -> None:
-        """The inverted lists of new passages with the slots from `first` on. Smaller batches are merged into one, so
-        that there are never more than the logarithm of the number of passages."""
-        batch = self.execute("INSERT INTO batches (first, lengths) VALUES (?, ?)", (first, lengths.tobytes())).lastrowid
-        rows = ((batch, term, lists[term].slots.tobytes(), lists[term].counts.tobytes()) for term in sorted(lists))
+        """Add the words of new passages.
+
+        Small batches are merged into the one before, so that there are never more than the logarithm of the number of
+        passages, and a query reads few rows for a term.
+
+        first: the slot of the first new passage.
+        lists: the inverted list of each term.
+        lengths: the number of terms of each passage, uint32.
+        """
+        batch = self.execute(
+            "INSERT INTO batches (first, lengths) VALUES (?, ?)",
+            (first, lengths.tobytes()),
+        ).lastrowid
+        rows = []
+        for term in sorted(lists):
+            inverted = lists[term]
+            rows.append((batch, term, inverted.slots.tobytes(), inverted.counts.tobytes()))
         self.executemany("INSERT INTO lists VALUES (?, ?, ?, ?)", rows)
+
         sizes = self.execute("SELECT id, length(lengths) FROM batches ORDER BY first").fetchall()
-        while len(sizes) > 1 and sizes[-2][1] < 2 * sizes[-1][1]:
-            (into, size), (other, more) = sizes[-2:]
-            self._merge(into, other)
-            sizes[-2:] = [(into, size + more)]
+        while len(sizes) > 1:
+            last, last_size = sizes[-1]
+            before, before_size = sizes[-2]
+            if before_size >= 2 * last_size:
+                break
+            self._merge(before, last)
+            sizes[-2:] = [(before, before_size + last_size)]
 
     def _merge(self, into: int, other: int) -> None:
-        """Append the lists of a batch to those of the one before it."""
+        """Append the lists of a batch to the lists of the one before it."""
         self.execute(
             "INSERT INTO lists SELECT ?, term, slots, counts FROM lists WHERE batch = ? ON CONFLICT DO UPDATE SET "
             "slots = CAST(lists.slots || excluded.slots AS BLOB), "
@@ -243,11 +286,14 @@ class Database:
         for term in set(terms):
             for batch in batches:
                 row = self.execute(
-                    "SELECT slots, counts FROM lists WHERE batch = ? AND term = ?", (batch, term)
+                    "SELECT slots, counts FROM lists WHERE batch = ? AND term = ?",
+                    (batch, term),
                 ).fetchone()
-                if row is not None:
-                    part = InvertedList(np.frombuffer(row[0], np.uint32), np.frombuffer(row[1], np.uint8))
-                    lists.setdefault(term, []).append(part)
+                if row is None:
+                    continue
+                slots, counts = row
+                part = InvertedList(np.frombuffer(slots, np.uint32), np.frombuffer(counts, np.uint8))
+                lists.setdefault(term, []).append(part)
         return lists
 
     def lengths(self) -> np.ndarray:
@@ -269,10 +315,10 @@ def to_stored(values: Iterable[Any]) -> list[Any]:
 
 
 def _to_stored(text: str) -> str:
-    escaped = UNSAFE.sub(
-        lambda match: "".join(chr(PRIVATE + byte) for byte in match[0].encode(errors="surrogateescape")), text
-    )
-    return SURROGATES.sub("\ufffd", escaped)
+    def private(match: re.Match[str]) -> str:
+        return "".join(chr(PRIVATE + byte) for byte in match[0].encode(errors="surrogateescape"))
+
+    return SURROGATES.sub("\ufffd", UNSAFE.sub(private, text))
 
 
 def from_stored(content: bytes) -> str:
@@ -280,6 +326,8 @@ def from_stored(content: bytes) -> str:
     text = content.decode(errors="replace")
     if text.isascii():
         return text
-    return PRIVATE_RUN.sub(
-        lambda match: bytes(ord(character) - PRIVATE for character in match[0]).decode(errors="surrogateescape"), text
-    )
+
+    def unsafe(match: re.Match[str]) -> str:
+        return bytes(ord(character) - PRIVATE for character in match[0]).decode(errors="surrogateescape")
+
+    return PRIVATE_RUN.sub(unsafe, text)

@@ -38,44 +38,66 @@ def find_documents(
 ) -> Iterator[FoundFile]:
     """The documents in folders, each once, sorted by path; a root that is a file is one, whatever its name.
 
-    glob: patterns of .gitignore that choose files by their relative path: `*.md`, `docs/**`; with `!` they leave out
-    files and folders; the last one that matches counts. hidden: include names that start with a dot (but not .git).
     Links are followed if they lead to a file or folder in the roots that is not found without them.
-    skip: a folder that is left out, such as that of the index. skipped: incremented by the number of skipped files,
-    folders and links by reason. MissingFile if a root is missing.
+
+    roots: folders or files.
+    glob: patterns of .gitignore that choose files by their relative path: `*.md`, `docs/**`; with `!` they leave out
+        files and folders; the last one that matches counts.
+    hidden: include names that start with a dot (but not .git).
+    skip: a folder that is left out, such as the folder of the index.
+    skipped: incremented by the number of skipped files, folders and links by reason.
+
+    MissingFile if a root is missing.
+
+    >>> [file.relative for file in find_documents([Path("docs")], glob=["*.md", "!drafts/"])]
+    ['guide.md', 'search/filters.md']
     """
-    walk = _Walk(roots, glob, hidden, Counter() if skipped is None else skipped)
+    walk = _Walk(roots, glob, hidden=hidden, skipped=Counter() if skipped is None else skipped)
     if skip is not None and skip.exists():
         walk.is_new(_identity(skip.stat()))
+
     files: list[list[FoundFile]] = []
     reasons: list[Counter[str]] = []
     for index, root in enumerate(roots):
         before = Counter(walk.skipped)
         files.append([*walk.files(index, root)])
         reasons.append(walk.skipped - before)
-    for folder, link in walk.links:  # which grows; last, after all files that are reachable without links
+
+    # Links come after all files that are reachable without links. Following one may find others, so the list grows.
+    for folder, link in walk.links:
         files[folder.root] += walk.follow(folder, link)
+
     for root, root_files, skipped_files in zip(roots, files, reasons, strict=True):
         if skipped_files and not root_files:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in skipped_files.most_common())
             logger.warning(f"{root}: no document (left out: {counts}); name a file or another folder")
+
     for root_files in files:
         yield from sorted(root_files, key=lambda file: file.relative.split("/"))
 
 
 def unread_documents(skipped: Counter[str]) -> dict[str, int]:
     """The numbers of skipped files by type, of documents of types without a reader."""
-    types = {reason.removeprefix("of type "): count for reason, count in sorted(skipped.items())}
-    return {suffix: count for suffix, count in types.items() if suffix in UNREAD_DOCUMENTS}
+    unread = {}
+    for reason, count in sorted(skipped.items()):
+        suffix = reason.removeprefix("of type ")
+        if suffix in UNREAD_DOCUMENTS:
+            unread[suffix] = count
+    return unread
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to walk. root: its index. ignore_files: those above it and in it, outermost first."""
+    """A folder to walk.
+
+    root: the index of the root that it is in.
+    relative: to the root, ending in "/" unless it is empty.
+    ignore_files: above it and in it, outermost first.
+    """
 
     path: str
     root: int
-    relative: str = ""  # to the root, ending in "/" unless it is empty
+    relative: str = ""
     ignore_files: tuple[IgnoreFile, ...] = ()
 
     def inner(self, name: str, path: str) -> "_Folder":
@@ -83,10 +105,20 @@ class _Folder:
 
 
 class _Walk:
-    def __init__(self, roots: Sequence[Path], glob: Sequence[str], hidden: bool, skipped: Counter[str]) -> None:
-        self.named = roots
-        self.roots = [os.path.realpath(root) for root in roots if not isinstance(root, RemotePath)]
-        self.is_hidden_included, self.skipped = hidden, skipped
+    """A walk through roots, which comes to each file and folder once."""
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        glob: Sequence[str],
+        *,
+        hidden: bool,
+        skipped: Counter[str],
+    ) -> None:
+        self.roots = roots
+        self.real_roots = [os.path.realpath(root) for root in roots if not isinstance(root, RemotePath)]
+        self.is_hidden_included = hidden
+        self.skipped = skipped
         self.seen: set[Identity] = set()  # files and folders
         self.chooser = Chooser.of(glob)
         self.links: list[tuple[_Folder, os.DirEntry[str]]] = []
@@ -100,20 +132,36 @@ class _Walk:
             status = root.stat()
         except OSError as error:
             raise MissingFile(f"{root}: no such file or folder ({error.strerror}); check the path") from None
+
         if root.is_dir():
-            yield from self._walk(_Folder(os.fspath(root), index, "", (*ignore_files_above(root),)))
+            yield from self._walk(_Folder(os.fspath(root), index, ignore_files=(*ignore_files_above(root),)))
         elif self.is_new(_identity(status)):
-            yield FoundFile(root, root, root.name, status.st_size, status.st_mtime_ns)
+            yield FoundFile(
+                root=root,
+                path=root,
+                relative=root.name,
+                size=status.st_size,
+                modified_ns=status.st_mtime_ns,
+            )
 
     def _objects(self, index: int, root: RemotePath) -> Iterator[FoundFile]:
-        """Those in object storage, where no .gitignore counts."""
+        """The files below a root in object storage, where no .gitignore counts."""
         if root.is_file():
-            yield FoundFile(root, root, root.name, root.stat().st_size, root.stat().st_mtime_ns)
+            status = root.stat()
+            yield FoundFile(
+                root=root,
+                path=root,
+                relative=root.name,
+                size=status.st_size,
+                modified_ns=status.st_mtime_ns,
+            )
         elif not root.is_dir():
             raise MissingFile(f"{root}: no such file or folder; check the path")
+
         for path in root.files():
             *parents, name = path.parts[len(root.parts) :]
-            folder, is_wanted = _Folder(str(root), index), True
+            folder = _Folder(str(root), index)
+            is_wanted = True
             for parent in parents:
                 is_wanted = is_wanted and self._is_wanted(folder, parent, True)
                 folder = folder.inner(parent, f"{folder.path}/{parent}")
@@ -126,6 +174,7 @@ class _Walk:
             yield from self._entries(folders.pop(), folders)
 
     def _entries(self, folder: _Folder, folders: list[_Folder]) -> Iterator[FoundFile]:
+        """The files in a folder. folders: receives the folders in it."""
         try:
             if not self.is_new(_identity(os.stat(folder.path))):
                 return
@@ -134,13 +183,16 @@ class _Walk:
         except OSError:
             self.skipped["folder that cannot be read"] += 1
             return
+
         if any(entry.name == GITIGNORE for entry in entries):
             inner = IgnoreFile.read(folder.path, skip=len(folder.relative))
             folder = replace(folder, ignore_files=(*folder.ignore_files, *inner))
+
         for entry in entries:
             is_folder = _leads_to_folder(entry)  # of links too: a pattern may name folders only
             if not self._is_wanted(folder, entry.name, is_folder):
                 continue
+
             if entry.is_symlink():
                 self.links.append((folder, entry))
             elif is_folder:
@@ -165,22 +217,29 @@ class _Walk:
         path = entry if isinstance(entry, RemotePath) else Path(entry.path)
         if not entry.is_file():
             self.skipped["not a regular file"] += 1
-        elif document_kind(path) is None:
+            return
+        if document_kind(path) is None:
             suffix = "".join(path.suffixes[-2:]) if is_compressed(path) else path.suffix
             self.skipped[f"of type {suffix.lower()}" if suffix else "without a type"] += 1
-        else:
-            try:
-                status = entry.stat()
-            except OSError:  # removed meanwhile
-                self.skipped["not a regular file"] += 1
-                return
-            relative = folder.relative + entry.name
-            if self.is_new(str(path) if isinstance(path, RemotePath) else _identity(status)):
-                yield FoundFile(self.named[folder.root], path, relative, status.st_size, status.st_mtime_ns)
+            return
+
+        try:
+            status = entry.stat()
+        except OSError:  # removed meanwhile
+            self.skipped["not a regular file"] += 1
+            return
+        if self.is_new(str(path) if isinstance(path, RemotePath) else _identity(status)):
+            yield FoundFile(
+                root=self.roots[folder.root],
+                path=path,
+                relative=folder.relative + entry.name,
+                size=status.st_size,
+                modified_ns=status.st_mtime_ns,
+            )
 
     def follow(self, folder: _Folder, link: "os.DirEntry[str]") -> Iterator[FoundFile]:
         target = os.path.realpath(link.path)
-        if not any(target == root or target.startswith(os.path.join(root, "")) for root in self.roots):
+        if not any(target == root or target.startswith(os.path.join(root, "")) for root in self.real_roots):
             self.skipped["link that leads out of the folders"] += 1
         elif not os.path.exists(target):
             self.skipped["broken link"] += 1

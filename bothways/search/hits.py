@@ -1,4 +1,4 @@
-"""What `bothways search` prints: passages with their files and lines, the matching sentence marked, or JSON lines."""
+"""The output of `bothways search`: passages with their files and lines, the matching sentence marked, or JSON lines."""
 
 import os
 import sys
@@ -14,7 +14,12 @@ from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, hit_json
 
 # ANSI styles, with the colours of grep.
-PATH, LINE, DIM, SENTENCE, WORD = "35", "32", "2", "1", "1;31"
+PATH = "35"
+LINE = "32"
+DIM = "2"
+SENTENCE = "1"
+WORD = "1;31"
+
 NOTHING = "Nothing was found."
 ONLY_WEAK = "No clear match. The nearest passages:"
 Segment = tuple[str, str]  # a text and its style
@@ -22,7 +27,14 @@ Segment = tuple[str, str]  # a text and its style
 
 def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> bool:
     """Print hits as JSON, names of files, or text; coloured in a terminal without $NO_COLOR, and with $FORCE_COLOR.
-    Returns whether there was one to print."""
+
+    result: the hits.
+    query: what was searched for, whose words are marked.
+    json: print JSON lines.
+    only_files: print the names of files with a hit that is not weak.
+
+    Returns whether there was a hit to print.
+    """
     if json:
         print_json(*(_json(result, hit, query) for hit in result.hits))
         return bool(result.hits)
@@ -38,26 +50,17 @@ def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool
 
     if not result.relevant:
         print_lines(ONLY_WEAK, "")
-    colors = bool(os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
-    for answer in result.answers or ():
-        print_styled([(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_place(answer.hit)], color=colors)
-    if result.answers:
-        print_lines("")
-    for number, hit in enumerate(result.hits):
-        before, after = result.around[number] if result.around else ([], [])
-        heading = f"  {hit.heading}" if hit.heading else ""
-        score = f"  {hit.score:.3f}{' weak' if hit.weak else ''}"
-        print_styled([*_place(hit), (heading, ""), (score, DIM)], color=colors)
-        for lines in (*map(_plain, before), _marked(result, hit, query), *map(_plain, after)):
-            print_styled(*lines, color=colors)
-        print_lines("")
+    _print_passages(result, query, color=_is_coloured())
     return True
 
 
 def _json(result: SearchResult, hit: Hit, query: str) -> dict[str, Any]:
-    answers = [vars(answer) for answer in result.answers or () if answer.hit is hit]
-    answer = {key: value for key, value in answers[0].items() if key != "hit"} if answers else None
-    return hit_json(hit) | {"match": [*_sentence(result, hit, query)], "answer": answer}
+    answer = None
+    for sourced in result.answers or ():
+        if sourced.hit is hit:
+            answer = {name: value for name, value in vars(sourced).items() if name != "hit"}
+            break
+    return {**hit_json(hit), "match": [*_sentence(result, hit, query)], "answer": answer}
 
 
 def _name(path: Path) -> str:
@@ -66,15 +69,45 @@ def _name(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _place(hit: Hit) -> list[Segment]:
-    page = [(":", ""), (f"page {hit.page}", LINE)] if hit.page is not None else []
-    line = [(":", ""), (str(hit.line), LINE)] if hit.line is not None else []
-    return [(_name(hit.path), PATH), *page, *line]
+def _is_coloured() -> bool:
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _sentence(result: SearchResult, hit: Hit, query: str) -> Span:
-    static = open_vectors("static", result.store.database.get("static_model"))
-    return matching_sentence(hit.text, query, result.store.analyzer, static)
+def _print_passages(result: SearchResult, query: str, *, color: bool) -> None:
+    for answer in result.answers or ():
+        segments = [(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_source(answer.hit)]
+        print_styled(segments, color=color)
+    if result.answers:
+        print_lines("")
+
+    for number, hit in enumerate(result.hits):
+        heading = f"  {hit.heading}" if hit.heading else ""
+        weak = " weak" if hit.weak else ""
+        head = [*_source(hit), (heading, ""), (f"  {hit.score:.3f}{weak}", DIM)]
+        print_styled(head, color=color)
+
+        before: list[Hit] = []
+        after: list[Hit] = []
+        if result.around:
+            before, after = result.around[number]
+        for neighbour in before:
+            print_styled(*_plain(neighbour), color=color)
+        print_styled(*_marked(result, hit, query), color=color)
+        for neighbour in after:
+            print_styled(*_plain(neighbour), color=color)
+        print_lines("")
+
+
+def _source(hit: Hit) -> list[Segment]:
+    """The file of a passage, with its page and line, if it has them."""
+    segments = [(_name(hit.path), PATH)]
+    if hit.page is not None:
+        segments += [(":", ""), (f"page {hit.page}", LINE)]
+    if hit.line is not None:
+        segments += [(":", ""), (str(hit.line), LINE)]
+    return segments
 
 
 def _plain(hit: Hit) -> list[list[Segment]]:
@@ -83,12 +116,17 @@ def _plain(hit: Hit) -> list[list[Segment]]:
 
 def _marked(result: SearchResult, hit: Hit, query: str) -> list[list[Segment]]:
     """The lines of a passage: its matching sentence in bold, the words of the query coloured."""
-    start, end = _sentence(result, hit, query)
+    sentence = _sentence(result, hit, query)
     words = matching_words(hit.text, query, result.store.analyzer)
-    bounds = sorted({0, start, end, len(hit.text), *(bound for span in words for bound in span)})
+
+    # The style can only change where a sentence or a word starts or ends.
+    bounds = {0, len(hit.text), *sentence}
+    for word in words:
+        bounds.update(word)
+
     lines: list[list[Segment]] = [[("  ", "")]]
-    for first, last in pairwise(bounds):
-        style = _style(first, words, (start, end))
+    for first, last in pairwise(sorted(bounds)):
+        style = _style(first, words, sentence)
         for number, piece in enumerate(hit.text[first:last].split("\n")):
             if number:
                 lines.append([("  ", "")])
@@ -96,7 +134,14 @@ def _marked(result: SearchResult, hit: Hit, query: str) -> list[list[Segment]]:
     return lines
 
 
+def _sentence(result: SearchResult, hit: Hit, query: str) -> Span:
+    static = open_vectors("static", result.store.database.get("static_model"))
+    return matching_sentence(hit.text, query, result.store.analyzer, static)
+
+
 def _style(position: int, words: Sequence[Span], sentence: Span) -> str:
-    if any(start <= position < end for start, end in words):
-        return WORD
-    return SENTENCE if sentence[0] <= position < sentence[1] else ""
+    for start, end in words:
+        if start <= position < end:
+            return WORD
+    start, end = sentence
+    return SENTENCE if start <= position < end else ""

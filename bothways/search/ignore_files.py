@@ -16,8 +16,14 @@ GITIGNORE = ".gitignore"
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """The patterns of a .gitignore. A path relative to the root of the search is relative to its folder without its
-    first `skip` characters (below the root), or after `prefix` (above the root)."""
+    """The patterns of a .gitignore.
+
+    They are relative to its folder, while paths are given relative to the root of the search.
+
+    patterns: in the order of the file.
+    prefix: of a folder above the root: goes before a path.
+    skip: of a folder below the root: the number of the first characters of a path that are left out.
+    """
 
     patterns: Sequence[GlobPattern]
     prefix: str = ""
@@ -33,19 +39,24 @@ class IgnoreFile:
             text = decode_marked(Path(path).read_bytes(), "surrogateescape")
         except OSError:
             return
+
         yield cls([*_patterns_of(re.split("\r\n?|\n", text))], prefix, skip)
 
     def ignores(self, relative: str, *, least: int = 1) -> bool | None:
         """By the last pattern that matches a path itself; None: no pattern does. least: as in `GlobPattern.matches`."""
         names, is_folder = split_path(self.prefix + relative[self.skip :])
-        matching = (one for one in reversed(self.patterns) if one.matches(names, is_folder, least=least))
-        last = next(matching, None)
-        return None if last is None else not last.is_negated
+        for pattern in reversed(self.patterns):
+            if pattern.matches(names, is_folder, least=least):
+                return not pattern.is_negated
+        return None
 
     def without(self, folder: str) -> "IgnoreFile":
         """The file without the patterns that ignore a folder, or all that is in it."""
         names, _ = split_path(folder)
-        kept = [one for one in self.patterns if one.is_negated or not one.matches(names, True, least=0)]
+        kept = []
+        for pattern in self.patterns:
+            if pattern.is_negated or not pattern.matches(names, True, least=0):
+                kept.append(pattern)
         return replace(self, patterns=kept)
 
 
@@ -60,10 +71,17 @@ def _patterns_of(lines: Sequence[str]) -> Iterator[GlobPattern]:
 
 
 def is_ignored(relative: str, ignore_files: Sequence[IgnoreFile], *, least: int = 1) -> bool:
-    """By the innermost file that has a matching pattern. relative: to the root, ending in "/" for a folder. The folders
-    above it are not ignored."""
-    answers = (file.ignores(relative, least=least) for file in reversed(ignore_files))
-    return next((answer for answer in answers if answer is not None), False)
+    """Whether a path is ignored, by the innermost file that has a matching pattern.
+
+    relative: the path below the root, ending in "/" for a folder; the folders above it are not ignored.
+    ignore_files: outermost first.
+    least: as in `GlobPattern.matches`.
+    """
+    for file in reversed(ignore_files):
+        answer = file.ignores(relative, least=least)
+        if answer is not None:
+            return answer
+    return False
 
 
 def ignore_files_above(root: Path) -> list[IgnoreFile]:
@@ -72,10 +90,13 @@ def ignore_files_above(root: Path) -> list[IgnoreFile]:
     root = root.absolute()
     folders = [root, *root.parents]
     top = next((index for index, folder in enumerate(folders) if (folder / GIT).exists()), 0)
-    above = [
-        file
-        for folder in reversed(folders[1 : top + 1])
-        for file in IgnoreFile.read(os.fspath(folder), prefix=f"{root.relative_to(folder).as_posix()}/")
-    ]
-    # Who names a folder wants it: what ignores the folder itself does not count, other patterns do.
-    return [file.without(file.prefix) for file in above] if is_ignored("", above, least=0) else above
+
+    above: list[IgnoreFile] = []
+    for folder in reversed(folders[1 : top + 1]):
+        prefix = f"{root.relative_to(folder).as_posix()}/"
+        above += IgnoreFile.read(os.fspath(folder), prefix=prefix)
+
+    # Who names a folder wants it: patterns that ignore the folder itself do not count, other patterns do.
+    if is_ignored("", above, least=0):
+        return [file.without(file.prefix) for file in above]
+    return above

@@ -6,7 +6,7 @@ Words and static vectors come first, so that one can search soon; the vectors of
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -20,19 +20,31 @@ from bothways.search.passages import split_passages
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.search.spaces import EncoderVectors, files_state, open_vectors
-from bothways.search.writing import FileState, IndexedFile, IndexedPassage, StoreWriter, writer_lock
+from bothways.search.writing import (
+    FileState,
+    IndexedFile,
+    IndexedPassage,
+    KnownFile,
+    StoreWriter,
+    writer_lock,
+)
 
 PASSAGE_TOKENS = 200
-COMMIT_PASSAGES = 4096  # passages of a commit, at least, unless
-COMMIT_SECONDS = 5.0  # this time has passed
+COMMIT_PASSAGES = 4096  # a commit has at least so many passages, unless COMMIT_SECONDS have passed
+COMMIT_SECONDS = 5.0
 ENCODER_PASSAGES = 1024  # passages whose vectors are computed between two commits
 SETTLED = 2e9  # nanoseconds after which a file that changes surely has another time
 
 
 @dataclass
 class Indexed:
-    """Result of indexing. new, changed, deleted, unchanged: numbers of files. skipped: {file: reason} of files that
-    cannot be read. unread: {type: number} of documents of types without a reader. passages, files: in all."""
+    """Result of indexing.
+
+    new, changed, deleted, unchanged: numbers of files.
+    skipped: {file: reason} of files that cannot be read.
+    unread: {type: number} of documents of types without a reader.
+    files, passages: of the store, in all.
+    """
 
     store: Path
     new: int = 0
@@ -62,48 +74,101 @@ def index(
     device: str = "auto",
     dtype: str = "auto",
 ) -> Indexed:
-    """Bring a store up to date with folders (or single files). encoder: the model of the second vectors; None: only
-    static ones. remove: folders to forget. InputError if another process writes the store."""
+    """Bring a store up to date with folders (or single files).
+
+    folders: what is indexed, besides the folders that the store has already.
+    store: its directory, which is made if it is not there.
+    static_model: the model of the first vectors, which need no torch.
+    encoder: the model of the second vectors; None: only static ones.
+    language: of the texts, for stems of words and ends of sentences.
+    globs: patterns that choose files, as `folder.find_documents` reads them.
+    remove: folders to forget.
+    device, dtype: of the encoder.
+
+    InputError if another process writes the store.
+
+    >>> index([Path("documents")], Path("my-index"), static_model="bothways-en-static", encoder=None).skipped
+    {}
+    """
     started = time.monotonic()
     if remove or (store / DATABASE).exists():
         check_is_store(store)  # before anything is written beside it
+
     with writer_lock(store) as is_locked:
         if not is_locked:
             raise InputError(
                 f"{store}: another process is indexing into it; wait for it to end, or name another {flag('out')}"
             )
         writer = StoreWriter(
-            store, static=open_vectors("static", static_model), static_model=static_model, language=language
+            store,
+            static=open_vectors("static", static_model),
+            static_model=static_model,
+            language=language,
         )
         try:
             result = Indexed(store)
-            folders = [*(folder.resolve() for folder in folders), *_forget(writer, remove, result)]
+            folders = [folder.resolve() for folder in folders]
+            folders += _forget(writer, remove, result)
             _index_files(writer, folders, globs, language, result)
+
+            # A search reads the vectors of empty slots, too.
             if writer.has_old_words() or writer.dead() > writer.slots // 2:
                 writer.compact()
-            # A model takes seconds to load, so it is loaded only if there is something to compute.
-            if encoder is not None and not writer.has_all_vectors(encoder, state := files_state(encoder)):
-                _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype), state)
+
+            if encoder is not None:
+                # A model takes seconds to load, so it is loaded only if there is something to compute.
+                state = files_state(encoder)
+                if not writer.has_all_vectors(encoder, state):
+                    _index_vectors(writer, EncoderVectors(encoder, device=device, dtype=dtype), state)
+
             execute = writer.database.execute
             result.files = execute("SELECT count(*) FROM files WHERE error IS NULL").fetchone()[0]
             result.passages = execute("SELECT count(*) FROM passages").fetchone()[0]
         finally:
             writer.close()
+
     result.seconds = time.monotonic() - started
     return result
 
 
+def _forget(writer: StoreWriter, remove: Sequence[Path], result: Indexed) -> list[Path]:
+    """Forget folders. Returns the roots inside them, whose files may have been forgotten with them."""
+    roots = writer.roots()
+    paths = []
+    for folder in remove:
+        path = folder.absolute()
+        paths.append(path if path in roots else path.resolve())
+
+    for path in paths:
+        result.deleted += writer.remove_root(path)
+
+    inside = (root for root in writer.roots() if any(path in root.parents for path in paths))
+    return [root for root in inside if root.exists()]
+
+
 def _index_files(
-    writer: StoreWriter, folders: Sequence[Path], globs: Sequence[str], language: str, result: Indexed
+    writer: StoreWriter,
+    folders: Sequence[Path],
+    globs: Sequence[str],
+    language: str,
+    result: Indexed,
 ) -> None:
     batch = _Batch(writer)
     todo = _find_changes(batch, _overlapping(writer, folders, result), globs, result)
     if not todo:  # a bar would cost more time than a search
         batch.commit()
         return
+
     with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
         for number, (root, document, before) in enumerate(todo, 1):
-            file = _read(root, document, before, readers, writer.count_tokens, language)
+            file = _read(
+                root,
+                document,
+                before,
+                readers=readers,
+                count_tokens=writer.count_tokens,
+                language=language,
+            )
             if before is not None and file.state.digest == before.digest:
                 writer.touch(root, document.relative, file.state)
                 result.unchanged += 1
@@ -116,54 +181,13 @@ def _index_files(
                 if file.state.error:
                     result.skipped[str(document.path)] = file.state.error
                     logger.warning(f"{file.state.error}; skipped")
+
             progress.show(number, f"{batch.total:,} passages")
     batch.commit()
 
 
-def _find_changes(
-    batch: "_Batch", folders: Sequence[Path], globs: Sequence[str], result: Indexed
-) -> list[tuple[int, FoundFile, FileState | None]]:
-    """The files that are new or may have changed: (root, file, its state in the store).
-
-    Moves those that belong to another root, and has the batch remove those that are gone."""
-    writer, todo, skipped = batch.writer, [], Counter[str]()
-    roots, known = {folder: writer.root(folder) for folder in folders}, writer.known_files()
-    for document in find_documents(folders, glob=globs, skip=writer.directory, skipped=skipped):
-        relative = "" if document.path == document.root else document.relative
-        root, others = roots[document.root], known.pop(document.path, [])
-        same = [one for one in others if one[:2] == (root, relative)] or others[:1]
-        batch.removed += [one[:2] for one in others if one not in same]
-        old_root, old_relative, state = same[0] if same else (root, relative, None)
-        if old_root not in roots.values():  # of a folder around the one that is named
-            root, relative = old_root, old_relative
-        elif (old_root, old_relative) != (root, relative):
-            writer.move((old_root, old_relative), (root, relative))
-        if state is None or (state.size, state.modified) != (document.size, document.modified_ns):
-            todo.append((root, replace(document, relative=relative), state))
-            continue
-        result.unchanged += 1
-        if state.error:
-            result.skipped[str(document.path)] = state.error
-    result.unread = unread_documents(skipped)
-    tops = tuple(os.path.join(str(folder), "") for folder in folders)
-    for path, gone in known.items():  # files of all other folders too, so not by `path.parents`, which is slow
-        is_inside = str(path).startswith(tops)
-        files = [one[:2] for one in gone if one[0] in roots.values() or (is_inside and not path.exists())]
-        batch.removed += files
-        result.deleted += bool(files)
-    return todo
-
-
-def _forget(writer: StoreWriter, remove: Sequence[Path], result: Indexed) -> list[Path]:
-    """Forget folders. Returns those inside them that were named too, whose files may have been forgotten with them."""
-    paths = [path if path in writer.roots() else path.resolve() for path in (path.absolute() for path in remove)]
-    for path in paths:
-        result.deleted += writer.remove_root(path)
-    return [root for root in writer.roots() if any(path in root.parents for path in paths) and root.exists()]
-
-
 def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) -> list[Path]:
-    """The folders, and those of the store inside them, outer ones first, so that each file is found in one place."""
+    """The folders, and the folders of the store inside them, outer ones first, so that each file is found once."""
     inside = []
     for root in writer.roots():
         if any(folder in root.parents for folder in folders):
@@ -176,34 +200,125 @@ def _overlapping(writer: StoreWriter, folders: Sequence[Path], result: Indexed) 
     return sorted(dict.fromkeys([*folders, *inside]), key=lambda path: len(path.parts))
 
 
+def _find_changes(
+    batch: "_Batch",
+    folders: Sequence[Path],
+    globs: Sequence[str],
+    result: Indexed,
+) -> list[tuple[int, FoundFile, FileState | None]]:
+    """The files that are new or may have changed: (root, file, its state in the store).
+
+    Moves files that belong to another root, and has the batch remove files that are gone."""
+    writer = batch.writer
+    roots = {folder: writer.root(folder) for folder in folders}
+    unseen = writer.known_files()  # files of the store that the walk has not come to
+    skipped = Counter[str]()
+    todo = []
+
+    for document in find_documents(folders, glob=globs, skip=writer.directory, skipped=skipped):
+        root = roots[document.root]
+        relative = "" if document.path == document.root else document.relative
+        entries = unseen.pop(document.path, [])
+        entry = _entry_of_file(entries, root, relative)
+        batch.removed += [(other.root, other.path) for other in entries if other != entry]
+
+        state = None
+        if entry is not None:
+            state = entry.state
+            if entry.root not in roots.values():  # of a folder around the one that is named
+                root = entry.root
+                relative = entry.path
+            elif (entry.root, entry.path) != (root, relative):
+                writer.move((entry.root, entry.path), (root, relative))
+
+        if state is None or (state.size, state.modified) != (document.size, document.modified_ns):
+            todo.append((root, replace(document, relative=relative), state))
+            continue
+        result.unchanged += 1
+        if state.error:
+            result.skipped[str(document.path)] = state.error
+
+    result.unread = unread_documents(skipped)
+    _remove_gone(batch, unseen, roots, result)
+    return todo
+
+
+def _entry_of_file(entries: Sequence[KnownFile], root: int, relative: str) -> KnownFile | None:
+    """The entry of a file in the store: below this root, or else below any."""
+    for entry in entries:
+        if (entry.root, entry.path) == (root, relative):
+            return entry
+    return entries[0] if entries else None
+
+
+def _remove_gone(
+    batch: "_Batch",
+    unseen: Mapping[Path, Sequence[KnownFile]],
+    roots: Mapping[Path, int],
+    result: Indexed,
+) -> None:
+    """Have the batch remove files that a walk through the roots has not found."""
+    tops = tuple(os.path.join(str(folder), "") for folder in roots)
+    for path, entries in unseen.items():
+        # These are files of all other folders too, so they are not compared by `path.parents`, which is slow.
+        is_inside = str(path).startswith(tops)
+        files = []
+        for entry in entries:
+            if entry.root in roots.values() or (is_inside and not path.exists()):
+                files.append((entry.root, entry.path))
+        batch.removed += files
+        result.deleted += bool(files)
+
+
 def _read(
     root: int,
     document: FoundFile,
     before: FileState | None,
+    *,
     readers: Readers,
     count_tokens: Callable[[str], int],
     language: str,
 ) -> IndexedFile:
     """Read a file that is new or may have changed. For an unreadable file, the IndexedFile has the error."""
+
+    def unreadable(reason: str | None) -> IndexedFile:
+        state = FileState(size=0, modified=-1, digest=b"", error=f"{document.path}: {reason}")
+        return IndexedFile(root, document.relative, state)
+
+    # Once more if the file was written while it was read.
     for _ in range(2):
+        passages: list[IndexedPassage] = []
+        error = None
         try:
-            stat, passages, error = document.path.stat(), [], None
+            stat = document.path.stat()
             with local_file(document.path) as path:
                 digest = file_digest(path)
                 if before is None or digest != before.digest:
-                    parts = readers.read(path)
-                    passages = [pair for part in parts for pair in _passages(part, count_tokens, language)]
-            after = document.path.stat()
-            if (after.st_size, after.st_mtime_ns, after.st_ino) != (stat.st_size, stat.st_mtime_ns, stat.st_ino):
+                    for part in readers.read(path):
+                        passages += _passages(part, count_tokens, language)
+            if _version(document.path.stat()) != _version(stat):
                 continue
         except InputError as problem:
-            passages, error = [], str(problem)
+            passages = []
+            error = str(problem)
         except OSError as problem:
-            return IndexedFile(root, document.relative, FileState(0, -1, b"", f"{document.path}: {problem.strerror}"))
+            return unreadable(problem.strerror)
+
+        # A file of the last seconds may change again within the resolution of its time, so its time says nothing.
         is_settled = time.time_ns() - stat.st_mtime_ns > SETTLED
-        state = FileState(stat.st_size, stat.st_mtime_ns if is_settled else -1, digest, error)
+        state = FileState(
+            size=stat.st_size,
+            modified=stat.st_mtime_ns if is_settled else -1,
+            digest=digest,
+            error=error,
+        )
         return IndexedFile(root, document.relative, state, passages)
-    return IndexedFile(root, document.relative, FileState(0, -1, b"", f"{document.path}: changes while it is read"))
+    return unreadable("changes while it is read")
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    """A value that changes when a file is written or replaced."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def file_digest(path: Path) -> bytes:
@@ -227,40 +342,58 @@ def _passages(part: DocumentPart, count_tokens: Callable[[str], int], language: 
     )
     if part.is_row:
         passages = [replace(passage, line=part.first_line or 1) for passage in passages]
-    has_lines = part.first_line is not None
-    return [IndexedPassage(passage, has_lines, part.metadata, part.offset) for passage in passages]
+
+    indexed = []
+    for passage in passages:
+        indexed.append(
+            IndexedPassage(
+                passage,
+                has_lines=part.first_line is not None,
+                metadata=part.metadata,
+                offset=part.offset,
+            )
+        )
+    return indexed
 
 
 class _Batch:
     """Files that wait for a commit."""
 
     def __init__(self, writer: StoreWriter) -> None:
-        self.writer, self.total, self.waiting, self.since = writer, 0, 0, time.monotonic()
+        self.writer = writer
+        self.total = 0  # passages
+        self._begin()
+
+    def _begin(self) -> None:
         self.files: list[IndexedFile] = []
         self.removed: list[tuple[int, str]] = []
+        self.waiting = 0  # passages
+        self.since = time.monotonic()
 
     def add(self, file: IndexedFile) -> None:
         self.files.append(file)
         self.waiting += len(file.passages)
         self.total += len(file.passages)
+
+        # Only committed passages can be searched, and outlive a kill.
         if self.waiting >= COMMIT_PASSAGES or time.monotonic() - self.since > COMMIT_SECONDS:
             self.commit()
 
     def commit(self) -> None:
         if self.files or self.removed:
             self.writer.commit(self.files, self.removed)
-        self.files, self.removed, self.waiting, self.since = [], [], 0, time.monotonic()
+        self._begin()
 
 
 def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> None:
     """Compute the vectors of the encoder that are missing."""
     writer.use_encoder(encoder.model, encoder, state)
-    first, slots = int(writer.database.get("encoder_rows", 0)), writer.slots
-    with _Progress("vectors", "passages", slots, done=first) as progress:
+    done = int(writer.database.get("encoder_rows", 0))
+    with _Progress("vectors", "passages", writer.slots, done=done) as progress:
         while texts := writer.missing_vectors(ENCODER_PASSAGES):
             writer.commit_vectors(encoder.embed(texts))
-            first += len(texts)
-            progress.show(first, "")
+            done += len(texts)
+            progress.show(done)
 
 
 class _Progress(ProgressBar):
@@ -268,13 +401,19 @@ class _Progress(ProgressBar):
 
     def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:
         super().__init__(title, total, done=done)
-        self.unit, self.number, self.first = unit, total, done
-        self.start = self.logged = time.monotonic()
+        self.unit = unit
+        self.number = total
+        self.first = done
+        self.start = time.monotonic()
+        self.logged = self.start
 
-    def show(self, done: int, detail: str) -> None:
+    def show(self, done: int, detail: str = "") -> None:
         now = time.monotonic()
         speed = (done - self.first) / max(now - self.start, 1e-9)
-        text = f"{speed:,.0f} {self.unit}/s{'  ' + detail if detail else ''}"
+        text = f"{speed:,.0f} {self.unit}/s"
+        if detail:
+            text += f"  {detail}"
+
         if self.is_drawn:
             self.update(done, text)
         elif now - self.logged >= LINE_EVERY:

@@ -12,17 +12,31 @@ BLOCK = re.compile(r"^[^\S\n]*#.*|\S(?:.|\n(?!\s*\n|\s*#))*", re.MULTILINE)  # a
 
 
 def matching_sentence(text: str, query: str, analyzer: Analyzer, static: VectorModel) -> Span:
-    """The characters of the sentence that is nearest to the query: by the share of its terms that it contains, and the
-    cosine of their vectors."""
+    """The characters of the sentence that is nearest to the query.
+
+    Sentences are compared by the share of the query's terms that they contain, plus the cosine with the query.
+
+    text: of a passage.
+    query: what was searched for.
+    analyzer: finds terms.
+    static: gives the vectors.
+    """
     spans = sentence_spans(text, analyzer.language)
-    spans = [span for span in spans if not text[span[0] :].startswith("#")] or spans  # headings say too little
-    if len(spans) < 2:
-        return spans[0] if spans else (0, len(text))
+    texts = [span for span in spans if not text[span[0] :].startswith("#")]
+    spans = texts or spans  # headings say too little
+    if not spans:
+        return 0, len(text)
+    if len(spans) == 1:
+        return spans[0]
+
     sentences = [text[start:end] for start, end in spans]
-    wanted = set(analyzer.terms(query))
     query_H, *vectors = static.embed([query, *sentences])
-    shares = [len(wanted.intersection(analyzer.terms(sentence))) / (len(wanted) or 1) for sentence in sentences]
-    scores = [share + float(vector @ query_H) for share, vector in zip(shares, vectors, strict=True)]
+    wanted = set(analyzer.terms(query))
+
+    scores = []
+    for sentence, vector_H in zip(sentences, vectors, strict=True):
+        share = len(wanted.intersection(analyzer.terms(sentence))) / (len(wanted) or 1)
+        scores.append(share + float(vector_H @ query_H))
     return spans[scores.index(max(scores))]
 
 
@@ -31,16 +45,20 @@ def sentence_spans(text: str, language: str) -> list[Span]:
     spans = []
     for block in BLOCK.finditer(text):
         for sentence in get_sentence_boundaries(language, block[0]):
-            part = block[0][sentence["start_index"] : sentence["end_index"]]
-            if part.strip():
-                first = block.start() + sentence["start_index"] + len(part) - len(part.lstrip())
-                spans.append((first, first + len(part.strip())))
+            start = sentence["start_index"]
+            part = block[0][start : sentence["end_index"]]
+            stripped = part.strip()
+            if stripped:
+                first = block.start() + start + len(part) - len(part.lstrip())
+                spans.append((first, first + len(stripped)))
     return spans
 
 
 def matching_words(text: str, query: str, analyzer: Analyzer) -> list[Span]:
     """The characters of the words of a text that have a stem of the query."""
     wanted = set(analyzer.terms(query))
-    return [
-        match.span() for match in word_pattern(text).finditer(text) if wanted.intersection(analyzer.terms(match[0]))
-    ]
+    spans = []
+    for word in word_pattern(text).finditer(text):
+        if wanted.intersection(analyzer.terms(word[0])):
+            spans.append(word.span())
+    return spans

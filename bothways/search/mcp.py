@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")  # of the protocol, the newest first
 BATCHES = "2025-03-26"  # the only version in which a line may be a list of messages
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-MOST_HITS, LARGEST = 100, (1 << 53) - 1
-SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+
+# Codes of JSON-RPC.
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+NO_METHOD = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+MOST_HITS = 100
+LARGEST = (1 << 53) - 1  # integer that every reader of JSON holds exactly
+
 SEARCH_TOOL: dict[str, Any] = {
     "name": "search",
     "description": "Search the indexed documents by words and by meaning. Returns the best passages with their file, "
@@ -33,12 +41,35 @@ SEARCH_TOOL: dict[str, Any] = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            "query": {"type": "string", "description": "A question, a sentence or a few words."},
-            "top": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 5},
-            "how": {"type": "string", "enum": ["hybrid", "words", "vectors"], "default": "hybrid"},
-            "glob": {"type": "string", "description": "Only files whose path matches, such as *.md"},
-            "filter": {"type": "string", "description": "A condition on metadata, such as year > 2010"},
-            "min_score": {**SHARE, "description": "Leave out passages of a lower score."},
+            "query": {
+                "type": "string",
+                "description": "A question, a sentence or a few words.",
+            },
+            "top": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_HITS,
+                "default": 5,
+            },
+            "how": {
+                "type": "string",
+                "enum": ["hybrid", "words", "vectors"],
+                "default": "hybrid",
+            },
+            "glob": {
+                "type": "string",
+                "description": "Only files whose path matches, such as *.md",
+            },
+            "filter": {
+                "type": "string",
+                "description": "A condition on metadata, such as year > 2010",
+            },
+            "min_score": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": "Leave out passages of a lower score.",
+            },
         },
         "required": ["query"],
     },
@@ -50,11 +81,32 @@ READ_TOOL: dict[str, Any] = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": "The path of the file, as in the result of search."},
-            "line": {"type": "integer", "minimum": 1, "maximum": LARGEST},
-            "page": {"type": "integer", "minimum": 1, "maximum": LARGEST},
-            "start": {"type": "integer", "minimum": 0, "maximum": LARGEST, "description": "A character."},
-            "passages": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": 3},
+            "path": {
+                "type": "string",
+                "description": "The path of the file, as in the result of search.",
+            },
+            "line": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LARGEST,
+            },
+            "page": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": LARGEST,
+            },
+            "start": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": LARGEST,
+                "description": "A character.",
+            },
+            "passages": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_HITS,
+                "default": 3,
+            },
         },
         "required": ["path"],
     },
@@ -71,11 +123,17 @@ def answer_messages(
     vectors: Callable[[Space, str], VectorModel] = open_vectors,
     reranker: "Predictor | None" = None,
 ) -> Iterator[str]:
-    """An answer for each line that needs one. vectors: opens the models of the index. reranker: orders what is found;
-    None: nothing does."""
+    """An answer for each line that needs one.
+
+    lines: messages of a client.
+    store: the index.
+    vectors: opens the models of the index.
+    reranker: orders the passages that are found; None: they stay in the order of the search.
+    """
     session = _Session(store, vectors, reranker)
     for line in lines:
-        if line.strip() and (answer := session.answer_line(line)):
+        answer = session.answer_line(line) if line.strip() else None
+        if answer:
             yield json.dumps(answer)
 
 
@@ -93,18 +151,21 @@ class _Session:
         self.version = ""
 
     def answer_line(self, line: str | bytes) -> Any:
-        """The answer to a message, or those to a batch of them; nothing if none needs one."""
+        """The answer to a message, or the answers to a batch of messages; nothing if none needs one."""
         try:
             message = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             return _error(None, PARSE_ERROR, "not JSON, or nested too deeply")
+
         if self.version == BATCHES and isinstance(message, list) and message:
             return [answer for answer in map(self._answer, message) if answer]
         return self._answer(message)
 
     def _answer(self, message: Any) -> dict[str, Any] | None:
         number = message.get("id") if isinstance(message, dict) else None
-        number = number if isinstance(number, str | int) and not isinstance(number, bool) else None
+        if isinstance(number, bool) or not isinstance(number, str | int):
+            number = None
+
         try:
             if not isinstance(message, dict) or not isinstance(message.get("method"), str):
                 raise _Refused(INVALID_REQUEST, f"expected an object with a method; only {BATCHES} has lists of them")
@@ -121,8 +182,8 @@ class _Session:
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "initialize":
-            asked = params.get("protocolVersion")
-            self.version = asked if asked in VERSIONS else VERSIONS[0]
+            version = params.get("protocolVersion")
+            self.version = version if version in VERSIONS else VERSIONS[0]
             return {
                 "protocolVersion": self.version,
                 "capabilities": {"tools": {}},
@@ -137,18 +198,28 @@ class _Session:
         raise _Refused(NO_METHOD, f"no method {shorten(method)}")
 
     def _call(self, params: dict[str, Any]) -> dict[str, Any]:
-        for tool in (SEARCH_TOOL, READ_TOOL):
-            if tool["name"] == params.get("name"):
-                arguments = _arguments(tool["inputSchema"], _object(params, "arguments"))
-                break
+        name = params.get("name")
+        if name == "search":
+            schema = SEARCH_TOOL["inputSchema"]
+        elif name == "read":
+            schema = READ_TOOL["inputSchema"]
         else:
-            raise _Refused(INVALID_PARAMS, f"no tool {shorten(params.get('name'))}; there are search and read")
+            raise _Refused(INVALID_PARAMS, f"no tool {shorten(name)}; there are search and read")
+        arguments = _arguments(schema, _object(params, "arguments"))
+
         try:
-            content, is_error = self.tools[tool["name"]](**arguments), False
+            content = self.tools[name](**arguments)
         except InputError as error:
-            content, is_error = {"error": str(error)}, True
-        result = {"content": [{"type": "text", "text": to_json(content)}], "isError": is_error}
-        return result if is_error else {**result, "structuredContent": content}
+            # The agent reads this error and can mend its call, unlike an error of the protocol.
+            return {
+                "content": [{"type": "text", "text": to_json({"error": str(error)})}],
+                "isError": True,
+            }
+        return {
+            "content": [{"type": "text", "text": to_json(content)}],
+            "isError": False,
+            "structuredContent": content,
+        }
 
 
 def _error(number: str | int | None, code: int, message: str) -> dict[str, Any]:
@@ -172,28 +243,40 @@ def _arguments(schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
     for name in values:
         if name not in properties:
             raise _Refused(INVALID_PARAMS, f"no argument {shorten(name)}; there are {', '.join(properties)}")
-    arguments = {name: _value(name, value, properties[name]) for name, value in values.items() if value is not None}
-    if missing := [name for name in schema["required"] if name not in arguments]:
-        raise _Refused(INVALID_PARAMS, f"argument {missing[0]} is missing")
+
+    arguments = {}
+    for name, value in values.items():
+        if value is not None:
+            arguments[name] = _value(name, value, properties[name])
+
+    for name in schema["required"]:
+        if name not in arguments:
+            raise _Refused(INVALID_PARAMS, f"argument {name} is missing")
     return arguments
 
 
 def _value(name: str, value: Any, expected: Mapping[str, Any]) -> Any:
     if expected["type"] == "string":
-        options = expected.get("enum")
-        if isinstance(value, str) and value in (options or [value]):
+        return _string(name, value, expected.get("enum"))
+
+    least = expected["minimum"]
+    most = expected["maximum"]
+    if expected["type"] == "number":
+        if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
             return value
-        wanted = f"one of {', '.join(options)}" if options else "a string"
-    else:
-        least, most = expected["minimum"], expected["maximum"]
-        if expected["type"] == "number":
-            if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
-                return value
-            raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be from {least} to {most}")
-        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 2.0 is an integer in JSON
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        wanted = f"an integer from {least} to {most}"
+        raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be from {least} to {most}")
+
+    if isinstance(value, float) and value.is_integer():  # 2.0 is an integer in JSON
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be an integer from {least} to {most}")
+
+
+def _string(name: str, value: Any, options: Sequence[str] | None) -> str:
+    if isinstance(value, str) and (not options or value in options):
+        return value
+    wanted = f"one of {', '.join(options)}" if options else "a string"
     raise _Refused(INVALID_PARAMS, f"argument {name} ({shorten(value)}) must be {wanted}")
 
 
@@ -227,8 +310,20 @@ def _search(
         condition=filter,
         min_score=min_score,
     )
-    return {"relevant": not all(hit.weak for hit in hits), "hits": [hit_json(hit) for hit in hits]}
+    return {
+        "relevant": not all(hit.weak for hit in hits),
+        "hits": [hit_json(hit) for hit in hits],
+    }
 
 
-def _read(store: Store, path: str, line: int | None = None, passages: int = 3, **place: int) -> dict[str, Any]:
-    return {"passages": [hit_json(hit) for hit in store.passages_from(path, line, passages, **place)]}
+def _read(
+    store: Store,
+    path: str,
+    line: int | None = None,
+    passages: int = 3,
+    *,
+    page: int | None = None,
+    start: int | None = None,
+) -> dict[str, Any]:
+    hits = store.passages_from(path, line, passages, page=page, start=start)
+    return {"passages": [hit_json(hit) for hit in hits]}

@@ -34,15 +34,33 @@ def mine_ranking(settings: Rerank) -> Rerank:
     """Write the rows of the settings' pairs. Returns the settings of a training on these rows."""
     assert settings.pairs is not None
     options = MiningOptions(settings.passages, settings.first_rank, settings.max_share)
-    facts = {"pairs": str(settings.pairs), "negatives_from": str(settings.negatives_from or settings.pairs)}
-    mine(settings, options, facts, partial(open_pairs, settings, settings.pairs), write_negatives)
+    facts = {
+        "pairs": str(settings.pairs),
+        "negatives_from": str(settings.negatives_from or settings.pairs),
+    }
+    mine(
+        settings,
+        options,
+        facts,
+        opened=partial(open_pairs, settings, settings.pairs),
+        write=write_negatives,
+    )
     return replace(settings, train=settings.mined_rows)
 
 
 def mine_triplets(settings: TrainEmbed) -> TrainEmbed:
     """Write a negative for each pair. Returns the settings of a training on these rows."""
-    facts = {"pairs": str(settings.train), "negatives_from": str(settings.negatives_from)}
-    mine(settings, MiningOptions(PASSAGES), facts, partial(open_embed_pairs, settings), write_triplets)
+    facts = {
+        "pairs": str(settings.train),
+        "negatives_from": str(settings.negatives_from),
+    }
+    mine(
+        settings,
+        MiningOptions(PASSAGES),
+        facts,
+        opened=partial(open_embed_pairs, settings),
+        write=write_triplets,
+    )
     return replace(settings, train=settings.mined_rows)
 
 
@@ -50,11 +68,18 @@ def mine(
     settings: Rerank | TrainEmbed,
     options: MiningOptions,
     facts: Mapping[str, str],
+    *,
     opened: Callable[[], tuple[Relevant, Find]],
     write: Callable[..., None],
 ) -> None:
-    """Write the rows of the settings, unless they are written already. opened: the relevant passages, and the search
-    for others."""
+    """Write the rows of the settings, unless they are written already.
+
+    settings: where they are written.
+    options: which passages are negatives.
+    facts: where pairs and passages are from.
+    opened: returns the relevant passages, and the search for others.
+    write: `write_negatives` or `write_triplets`.
+    """
     from bothways.training.distributed import check_single_process  # needs torch
 
     file = settings.mined_rows
@@ -65,6 +90,7 @@ def mine(
         )
     if settings.resume and is_mined(file, options, facts):
         return
+
     check_single_process(f"a search for negatives ({flag('negatives_from')})")
     with working("mining negatives"):
         relevant, find = opened()
@@ -72,17 +98,11 @@ def mine(
         write(relevant, find, options, file, facts)
 
 
-def open_embed_pairs(settings: TrainEmbed) -> tuple[Relevant, Find]:
-    """The pairs of the settings, by the first text, and the search for others."""
-    relevant = read_relevant(settings.train, settings, settings.on_error)
-    assert settings.negatives_from is not None
-    return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
-
-
 def open_pairs(settings: Rerank, pairs: Path) -> tuple[Relevant, Find]:
     """The relevant passages of each query, and the search for others."""
     if not pairs.exists():
         raise MissingFile(f"{pairs}: no such file; name rows of query and passage, or a BEIR directory")
+
     documents = None
     if is_beir_dataset(pairs):
         dataset = BeirDataset.read(pairs, TRAIN)
@@ -102,8 +122,14 @@ def open_pairs(settings: Rerank, pairs: Path) -> tuple[Relevant, Find]:
     return relevant, find
 
 
-def find_near(settings: Rerank | TrainEmbed, query: str, place: Path) -> Find:
-    """The search of an index or a folder. query: any."""
-    device, dtype = settings.device, settings.dtype
-    store = open_store(Search(query=query, path=place, device=device, dtype=dtype))
-    return find_in_store(store, device=device, dtype=dtype)
+def open_embed_pairs(settings: TrainEmbed) -> tuple[Relevant, Find]:
+    """The pairs of the settings, by the first text, and the search for others."""
+    assert settings.negatives_from is not None
+    relevant = read_relevant(settings.train, settings, settings.on_error)
+    return relevant, find_near(settings, next(iter(relevant)), settings.negatives_from)
+
+
+def find_near(settings: Rerank | TrainEmbed, query: str, path: Path) -> Find:
+    """The search of an index or a folder. query: any, as the settings of a search need one."""
+    search = Search(query=query, path=path, device=settings.device, dtype=settings.dtype)
+    return find_in_store(open_store(search), device=settings.device, dtype=settings.dtype)

@@ -12,19 +12,30 @@ from bothways.settings.search import Extract, Index, Search
 
 
 def index(settings: Index, result: Indexed) -> None:
-    print_json(result.as_json()) if settings.json else print_lines(f"{summary(result)}, in {result.store}")
+    if settings.json:
+        print_json(result.as_json())
+    else:
+        print_lines(f"{summary(result)}, in {result.store}")
 
 
 def extract(settings: Extract, result: Extracted) -> None:
     if settings.json:
         print_json({**vars(result), "out": str(result.out)})
         return
+
+    facts = format_count(result.facts, "fact")
+    files = format_count(result.files, "file")
     skipped = f"; {format_count(len(result.skipped), 'file')} skipped" if result.skipped else ""
-    files, facts = format_count(result.files, "file"), format_count(result.facts, "fact")
     print_lines(f"{facts} of {files} in {result.out}{skipped}{unread_summary(result.unread)}")
     print_lines(*(f"{count:8,}  {name:12} {group}" for name, group, count in result.common))
 
 
 def search(settings: Search, result: SearchResult) -> None:
-    if not print_hits(result, settings.query, json=settings.json, only_files=settings.files_with_matches):
+    is_printed = print_hits(
+        result,
+        settings.query,
+        json=settings.json,
+        only_files=settings.files_with_matches,
+    )
+    if not is_printed:
         sys.exit(1)  # as grep

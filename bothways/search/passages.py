@@ -12,7 +12,6 @@ MAX_TOKEN_CHARACTERS = 16  # so long a text counts as a token at least: a word o
 SENTENCE_WINDOW = 4000  # characters given to sentencex at once: its time is quadratic for some texts
 WORD = re.compile(r"\S+")
 
-
 CountTokens = Callable[[str], int]
 Span = tuple[int, int]  # start and end of a slice
 
@@ -21,8 +20,9 @@ Span = tuple[int, int]  # start and end of a slice
 class Passage:
     """A slice of a document: text == document[start:end].
 
-    line: of the start, from 1. heading: the nearest one above, or within the passage if it starts with one; "" if there
-    is none. page: from 1, for documents with pages.
+    line: of the start, from 1.
+    heading: the nearest one above, or within the passage if it starts with one; "" if there is none.
+    page: from 1, for documents with pages.
     """
 
     text: str
@@ -47,21 +47,43 @@ def split_passages(
 
     A heading (`#` of Markdown) starts a passage, with the text that follows it. Paragraphs are joined up to
     `max_tokens`; a longer one is split into sentences, then words, then characters. Only a single character may have
-    more tokens. language: of sentencex. first_line: the line of the file at which the text starts.
+    more tokens.
+
+    text: of the document.
+    count_tokens: the number of tokens of a text.
+    max_tokens: of a passage.
+    language: of sentencex, for the ends of sentences.
+    is_markdown: whether `#` makes a heading.
+    first_line: the line of the file at which the text starts.
+    page: of the file, that passages are marked with.
     """
     if max_tokens < 1:
         raise InputError(f"max_tokens ({max_tokens}) must be at least 1")
-    packer = _Packer(text, count_tokens, max_tokens, language)
+
+    packer = _Packer(text, count_tokens, max_tokens, language=language)
     for start, end, heading in _blocks(text, is_markdown):
         if heading is None:
             packer.add_text(start, end)
         else:
             packer.add_heading(start, end, heading)
     packer.close()
-    passages, line, position = [], first_line, 0
+
+    passages = []
+    line = first_line
+    position = 0
     for start, end, heading in packer.spans:
-        line, position = line + text.count("\n", position, start), start
-        passages.append(Passage(text[start:end], start, end, line, heading, page))
+        line += text.count("\n", position, start)  # from the passage before on, so that no line is counted twice
+        position = start
+        passages.append(
+            Passage(
+                text=text[start:end],
+                start=start,
+                end=end,
+                line=line,
+                heading=heading,
+                page=page,
+            )
+        )
     return passages
 
 
@@ -71,15 +93,19 @@ def split_passages(
 def _blocks(text: str, is_markdown: bool) -> Iterator[tuple[int, int, str | None]]:
     """(start, end, heading or None) of every paragraph and heading, stripped."""
     start = last = -1  # of the paragraph: its first character, and the end of its last line
-    position, fence = 0, ""
+    position = 0  # of the line
+    fence = ""
+
     for line in text.split("\n"):
         content = line.strip()
         heading = None
         if is_markdown and content and content[0] in "#`~":
             fence, heading = _markdown_state(line, content, fence)
+
         if start >= 0 and (not content or heading is not None):
             yield start, last, None
             start = -1
+
         if content:
             first = position + line.find(content[0])
             last = first + len(content)
@@ -88,6 +114,7 @@ def _blocks(text: str, is_markdown: bool) -> Iterator[tuple[int, int, str | None
             elif start < 0:
                 start = first
         position += len(line) + 1
+
     if start >= 0:
         yield start, last, None
 
@@ -97,15 +124,20 @@ def _markdown_state(line: str, content: str, fence: str) -> tuple[str, str | Non
     character = content[0]
     size = len(content) - len(content.lstrip(character))
     rest = content[size:]
-    if line.startswith("    "):
+    if line.startswith("    "):  # an indented line is code
         return fence, None
+
     if fence:
         closes = character == fence[0] and size >= len(fence) and not rest
         return "" if closes else fence, None
+
     if character == "#":
         is_heading = size <= 6 and (not rest or rest[0] in " \t")
         return "", _heading_text(rest) if is_heading else None
-    return character * size if size >= 3 and not (character == "`" and "`" in rest) else "", None
+
+    # Backticks on both sides of a text are code within a line.
+    opens = size >= 3 and not (character == "`" and "`" in rest)
+    return character * size if opens else "", None
 
 
 def _heading_text(rest: str) -> str:
@@ -121,9 +153,12 @@ def _heading_text(rest: str) -> str:
 class _Packer:
     """Joins consecutive pieces of a document while their tokens fit into the budget."""
 
-    def __init__(self, text: str, count_tokens: CountTokens, budget: int, language: str) -> None:
-        self.text, self.count_tokens, self.budget, self.language = text, count_tokens, budget, language
-        self.spans: list[tuple[int, int, str]] = []  # finished
+    def __init__(self, text: str, count_tokens: CountTokens, budget: int, *, language: str) -> None:
+        self.text = text
+        self.count_tokens = count_tokens
+        self.budget = budget
+        self.language = language
+        self.spans: list[tuple[int, int, str]] = []  # finished passages: start, end, heading
         self.heading = ""
         self.start = self.end = -1  # of the current passage; -1: it is empty
         self.num_tokens = 0
@@ -131,9 +166,11 @@ class _Packer:
 
     def add_heading(self, start: int, end: int, heading: str) -> None:
         num_tokens = self._count(start, end)
-        if self.holds_text or (self.num_tokens + num_tokens) * 2 > self.budget:  # else no room for the text below
+        # A passage that is half full of headings has no room for the text below them.
+        if self.holds_text or (self.num_tokens + num_tokens) * 2 > self.budget:
             self.close()
         self.heading = heading
+
         if num_tokens * 2 > self.budget:
             self.add_text(start, end)
         else:
@@ -144,31 +181,39 @@ class _Packer:
         num_tokens = self._count(start, end)
         if self.holds_text and self.num_tokens + num_tokens > self.budget:
             self.close()
+
         if self.num_tokens + num_tokens <= self.budget:
             self._join(start, end, num_tokens)
             self.holds_text = True
         elif level == 2:
             self._add_characters(start, end)
         else:
-            pieces = _sentences(self.text, start, end, self.language) if level == 0 else self._words(start, end)
-            for piece_start, piece_end in pieces:
+            for piece_start, piece_end in self._pieces(start, end, level):
                 self.add_text(piece_start, piece_end, level + 1)
 
     def close(self) -> None:
         if self.start >= 0:
             self.spans.append((self.start, self.end, self.heading))
-        self.start, self.num_tokens, self.holds_text = -1, 0, False
+        self.start = -1
+        self.num_tokens = 0
+        self.holds_text = False
 
     def _join(self, start: int, end: int, num_tokens: int) -> None:
-        self.start = start if self.start < 0 else self.start
+        if self.start < 0:
+            self.start = start
         self.end = end
         self.num_tokens += num_tokens
 
     def _count(self, start: int, end: int) -> int:
-        by_size = -((start - end) // MAX_TOKEN_CHARACTERS)
-        return by_size if by_size > self.budget else max(by_size, self.count_tokens(self.text[start:end]))
+        by_size = -((start - end) // MAX_TOKEN_CHARACTERS)  # rounded up
+        if by_size > self.budget:  # too long in any case, so the tokenizer does not read it
+            return by_size
+        return max(by_size, self.count_tokens(self.text[start:end]))
 
-    def _words(self, start: int, end: int) -> Iterator[Span]:
+    def _pieces(self, start: int, end: int, level: int) -> Iterator[Span]:
+        """The sentences of a paragraph (level 0), or the words of a sentence."""
+        if level == 0:
+            return _sentences(self.text, start, end, self.language)
         return (match.span() for match in WORD.finditer(self.text, start, end))
 
     def _add_characters(self, start: int, end: int) -> None:
@@ -177,11 +222,15 @@ class _Packer:
         while start < end:
             size = min(size, end - start)
             room = self.budget - self.num_tokens
-            while (num_tokens := self._count(start, start + size)) > room and size > 1:
+            num_tokens = self._count(start, start + size)
+            while num_tokens > room and size > 1:
                 size = (size + 1) // 2
+                num_tokens = self._count(start, start + size)
+
             if num_tokens > room and self.start >= 0:
                 self.close()  # not even a character fits below the heading, or after the piece before
                 continue
+
             self._join(start, start + size, num_tokens)
             self.holds_text = True
             start += size
@@ -199,10 +248,12 @@ def _sentences(text: str, start: int, end: int, language: str) -> Iterator[Span]
         except UnicodeEncodeError:
             window = SURROGATES.sub("\ufffd", window)
             starts = _sentence_starts(window, segment(language, window))
+
         if start + len(window) == end:
             starts.append(len(window))
         elif len(starts) == 1:
             starts.append(_last_word(window))
+
         for first, last in pairwise(starts):
             sentence = window[first:last].rstrip()
             yield start + first, start + first + len(sentence)
@@ -211,15 +262,22 @@ def _sentences(text: str, start: int, end: int, language: str) -> Iterator[Span]
 
 def _sentence_starts(window: str, sentences: Sequence[str]) -> list[int]:
     """Where each sentence starts. They are searched for, as sentencex leaves out some white space between them."""
-    starts, position = [0], 0
+    starts = [0]
+    position = 0
     for sentence in map(str.strip, sentences):
-        if sentence and (start := window.find(sentence, position)) >= 0:
-            starts += [start] if start else []
-            position = start + len(sentence)
+        start = window.find(sentence, position)
+        if not sentence or start < 0:
+            continue
+        if start:
+            starts.append(start)
+        position = start + len(sentence)
     return starts
 
 
 def _last_word(window: str) -> int:
     """Where the last word starts, so that it is not cut; the end of the window if there is one word only."""
-    words = window.rstrip().rsplit(None, 1)
-    return len(window.rstrip()) - len(words[1]) if len(words) == 2 else len(window)
+    stripped = window.rstrip()
+    words = stripped.rsplit(None, 1)
+    if len(words) < 2:
+        return len(window)
+    return len(stripped) - len(words[1])

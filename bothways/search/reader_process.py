@@ -32,8 +32,11 @@ class Readers:
     Plain text and Markdown are read in this process. Other files are read in a process that starts with the first of
     them. It is a new interpreter and not one of multiprocessing: a fork is unsafe in a process with threads, and
     "spawn" and "forkserver" import the main module of the caller, which may take seconds (torch) or fail.
-    encoding: of text without a byte-order mark. time_limit: seconds a file. memory_limit: bytes, where the system has
-    such a limit (Linux). reader: 'module:function' that is called in the process instead of `read_parts`.
+
+    encoding: of text without a byte-order mark.
+    time_limit: seconds a file.
+    memory_limit: bytes, where the system has such a limit (Linux).
+    reader: 'module:function' that is called in the process instead of `read_parts`.
     """
 
     def __init__(
@@ -44,7 +47,10 @@ class Readers:
         memory_limit: int = 2 << 30,
         reader: str = READER,
     ) -> None:
-        self.encoding, self.time_limit, self.memory_limit, self.reader = encoding, time_limit, memory_limit, reader
+        self.encoding = encoding
+        self.time_limit = time_limit
+        self.memory_limit = memory_limit
+        self.reader = reader
         self._process: Popen[bytes] | None = None
         self._lock = Lock()
 
@@ -70,6 +76,7 @@ class Readers:
         if self._process and self._process.poll() is not None:  # ended between two files
             self._stop()
         process = self._process or self._start()
+
         request = {"path": os.fspath(path), "folder": os.getcwd(), "encoding": self.encoding}
         parts: list[DocumentPart] = []
         with _TimeLimit(process, self.time_limit) as limit:
@@ -77,20 +84,31 @@ class Readers:
             while "part" in message:
                 parts.append(DocumentPart(**message["part"]))
                 message = _receive(process)
+
         if limit.is_over or not message or message.get("is_last"):
             self._stop()
         if not message:
             raise InputError(f"{path}: {_what_happened(process, limit)}; save it again, or as text")
         if "error" in message:
-            raise (MissingFile if message.get("is_missing") else InputError)(" ".join(message["error"].splitlines()))
+            reason = " ".join(message["error"].splitlines())
+            raise MissingFile(reason) if message.get("is_missing") else InputError(reason)
         return parts
 
     def _start(self) -> Popen[bytes]:
-        command = [sys.executable, "-P", "-c", CODE, self.reader, str(self.memory_limit), *filter(None, sys.path)]
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            CODE,
+            self.reader,
+            str(self.memory_limit),
+            *filter(None, sys.path),
+        ]
         # One thread: each one of a library for numbers takes address space.
         settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=os.environ | settings)
         self._process = process
+
         with _TimeLimit(process, START_LIMIT):
             message = _receive(process)
         if not message:
@@ -99,9 +117,11 @@ class Readers:
         return process
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
+
         assert process.stdin and process.stdout
         with suppress(OSError):  # it ended before
             process.stdin.close()  # upon which it exits
@@ -117,7 +137,9 @@ class _TimeLimit:
     """Kills a process that is still at work after a time, or if the block is left by an exception."""
 
     def __init__(self, process: Popen[bytes], seconds: float) -> None:
-        self.process, self.seconds, self.over = process, seconds, Event()
+        self.process = process
+        self.seconds = seconds
+        self.over = Event()
         self.timer = Timer(seconds, self._end)
         self.timer.daemon = True
 

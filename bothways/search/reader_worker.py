@@ -19,13 +19,22 @@ LARGEST_TEXT = 1 << 28  # characters of a file, all parts together
 
 
 def serve(reader: str, memory_limit: int) -> None:
-    """Read the files that are named on the standard input, until it ends. reader: 'module:function'."""
+    """Read the files that are named on the standard input, until it ends.
+
+    reader: 'module:function'.
+    memory_limit: bytes.
+    """
+    # Texts that a library prints go to standard error, so that they do not get among the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # nothing that a library prints gets among the answers
+    os.dup2(2, 1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _limit_memory(memory_limit)
+
     module, _, name = reader.partition(":")
     read = getattr(import_module(module), name)
+
+    # Requests are received in a thread, since a reader may be at work for long when the parent ends.
     requests = SimpleQueue[dict[str, Any]]()
     Thread(target=_receive, args=(requests,), daemon=True).start()
     _send(answers, {"ready": True})
@@ -40,7 +49,16 @@ def _receive(requests: "SimpleQueue[dict[str, Any]]") -> None:
     os._exit(0)
 
 
-def _answer(answers: TextIO, read: Any, memory_limit: int, *, path: str, folder: str, encoding: str | None) -> None:
+def _answer(
+    answers: TextIO,
+    read: Any,
+    memory_limit: int,
+    *,
+    path: str,
+    folder: str,
+    encoding: str | None,
+) -> None:
+    """Send the parts of a file, one a line, and then its end or an error."""
     try:
         os.chdir(folder)
         names = [each.name for each in fields(DocumentPart)]
@@ -49,7 +67,8 @@ def _answer(answers: TextIO, read: Any, memory_limit: int, *, path: str, folder:
             size += len(part.text)
             if size > LARGEST_TEXT:
                 raise InputError(f"{path}: more than {LARGEST_TEXT >> 20} million characters of text; split it")
-            answers.write(json.dumps({"part": {name: getattr(part, name) for name in names}}) + "\n")
+            values = {name: getattr(part, name) for name in names}
+            answers.write(json.dumps({"part": values}) + "\n")  # flushed with the last message
     except InputError as error:
         _send(answers, {"error": str(error.args[0]), "is_missing": isinstance(error, MissingFile)})
     except MemoryError:
@@ -76,6 +95,7 @@ def _limit_memory(memory_limit: int) -> None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         limit = pages * resource.getpagesize() + memory_limit
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash writes no file

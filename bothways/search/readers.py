@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bothways.base.errors import InputError, MissingFile, flag, require, shorten
 from bothways.base.io import SURROGATES
-from bothways.search import plain_text
+from bothways.search.formats import plain_text
 from bothways.text.data.text_files import file_type
 
 __all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
@@ -43,10 +43,12 @@ HYPHEN_AT_LINE_END = re.compile("[\ufffe\x02](?:\r?\n)?")  # as marked by PDFium
 class DocumentPart:
     """A readable unit of a file: a whole text, a page of a PDF, a slide, a row of a table.
 
-    page: from 1, of a PDF; the number of a slide. first_line: where the text starts in the file (in Parquet: the number
-    of the row); None if the file has other lines than the text: HTML, PDF, Word and the like. metadata: front matter,
-    title, fields of e-mail, or other columns.
-    offset: number of characters of the file before the text (front matter). is_row: of a table, all on its line.
+    page: from 1, of a PDF; the number of a slide.
+    first_line: where the text starts in the file (in Parquet: the number of the row); None if the file has other lines
+        than the text: HTML, PDF, Word and the like.
+    metadata: front matter, title, fields of e-mail, or other columns.
+    offset: number of characters of the file before the text (front matter).
+    is_row: of a table, all on its line.
     """
 
     text: str
@@ -95,13 +97,15 @@ def _encodable(part: DocumentPart) -> DocumentPart:
 
 def _sound(value: Any) -> Any:
     if isinstance(value, list):
-        return [*map(_sound, value)]
-    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
+        return [_sound(item) for item in value]
+    if isinstance(value, str) and not value.isascii():
+        return SURROGATES.sub("\ufffd", value)
+    return value
 
 
 def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
     parts: Iterable[DocumentPart]
-    # Each reader is imported when a file of its kind is read: those of tables take 0.1 s.
+    # Each reader is imported when a file of its kind is read: the readers of tables take 0.1 s.
     if kind == "text":
         parts = [DocumentPart(plain_text.read_text_file(path, encoding))]
     elif kind == "markdown":
@@ -110,16 +114,16 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
         offset = len(whole) - len(text)
         parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
     elif kind == "html":
-        from bothways.search.html_pages import decode_html, html_to_markdown
+        from bothways.search.formats.html_pages import decode_html, html_to_markdown
 
         text, title = html_to_markdown(decode_html(plain_text.read_whole(path), encoding))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
     elif kind == "office":
-        from bothways.search.office_documents import office_pages
+        from bothways.search.formats.office_documents import office_pages
 
         parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
     elif kind == "email":
-        from bothways.search.office_documents import email_to_markdown
+        from bothways.search.formats.email_messages import email_to_markdown
 
         text, metadata = email_to_markdown(plain_text.read_whole(path))
         parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
@@ -130,7 +134,7 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
     elif kind == "pdf":
         parts = (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
     else:
-        from bothways.search.table_rows import table_rows
+        from bothways.search.formats.table_rows import table_rows
 
         rows = table_rows(path, encoding)
         parts = (DocumentPart(text, first_line=line, metadata=values, is_row=True) for text, line, values in rows)
@@ -139,7 +143,7 @@ def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[Doc
 
 def _rtf_text(path: Path) -> str:
     require(path, "striprtf")
-    from bothways.search.rtf import rtf_to_text
+    from bothways.search.formats.rtf import rtf_to_text
 
     content = plain_text.read_whole(path).decode("latin-1")
     if not content.lstrip().startswith("{\\rtf"):
@@ -156,6 +160,7 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     import pypdfium2
 
     plain_text.check_size(path)
+
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
@@ -163,9 +168,11 @@ def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
         if "password" in reason.lower():
             raise InputError(f"{path}: needs a password; save it again without one") from None
         raise InputError(f"{path}: not a readable PDF ({reason}); save it again") from None
+
     try:
         for number in range(1, len(document) + 1):
-            if text := _page_text(path, document, number):
+            text = _page_text(path, document, number)
+            if text:
                 yield number, text
     finally:
         document.close()
@@ -182,5 +189,6 @@ def _page_text(path: Path, document: object, number: int) -> str:
         page.close()
     except PdfiumError as error:
         raise InputError(f"{path}: page {number} is not readable ({error}); save the file again") from None
+
     text = HYPHEN_AT_LINE_END.sub("", text).replace("\0", "")
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()

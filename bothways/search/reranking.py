@@ -13,27 +13,45 @@ if TYPE_CHECKING:
 
 
 def search_reranked(store: Store, query: str, model: "Predictor | None", *, top: int, **options: Any) -> list[Hit]:
-    """The best passages for a query, best first, after reranking. model: None: as the search has them. options: those
-    of `Store.search`. InputError if the model reads no pairs."""
+    """The best passages for a query, best first, after reranking.
+
+    store: the index.
+    query: a text.
+    model: of (query, passage); None: the hits stay in the order of the search.
+    top: at most so many passages.
+    options: the other options of `Store.search`.
+
+    InputError if the model reads no pairs.
+    """
     if model is None:
         return store.search(query, top=top, **options)
-    hits = store.search(query, top=max(top, num_reranked(model.description.metadata)), **options)
-    return rerank(query, hits, model)[:top] if hits else []
+
+    number = num_reranked(model.description.metadata)
+    hits = store.search(query, top=max(top, number), **options)
+    if not hits:
+        return []
+    return rerank(query, hits, model)[:top]
 
 
 def num_reranked(metadata: Mapping[str, Any]) -> int:
     """How many passages a model reranks: as many as it was measured with, else RERANKED."""
+    # A model that was measured on ten passages was never tried on the passages after them.
     return Reranking.of(metadata).passages or RERANKED
 
 
 def rerank(query: str, hits: Sequence[Hit], model: "Predictor") -> list[Hit]:
     """Passages in the order that a model of (query, passage) gives them; see `reordered`."""
-    return reordered(hits, *rerank_order(model, query, [hit.text for hit in hits]))
+    order, scores = rerank_order(model, query, [hit.text for hit in hits])
+    return reordered(hits, order, scores)
 
 
 def reordered(hits: Sequence[Hit], order: Sequence[int], scores: Sequence[float]) -> list[Hit]:
-    """Passages in an order, as places, each with the score of the model; those after the first, which it has not read,
-    keep theirs."""
+    """Passages in another order, each with the score of the model.
+
+    hits: in the order of the search.
+    order: the indices of the hits, best first.
+    scores: of the first hits; the model has not read the others, which keep their scores.
+    """
     scored = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=False)]
     scored += hits[len(scores) :]
-    return [scored[place] for place in order]
+    return [scored[index] for index in order]

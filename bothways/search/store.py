@@ -4,9 +4,8 @@
     for hit in store.search("invoices with late fees", top=5):
         print(hit.path, hit.line, hit.text)
 
-A file of vectors has one float32 row per slot and is memory-mapped for reading. The database has the number of valid
-rows. A row that was written but not counted, as after a kill, is overwritten by the next append, so a reader never sees
-half a vector. Letters: N slots, H size of a vector.
+A search reads the store as of one commit and scores all passages exactly: a million of them take 8 ms by words and
+56 ms by vectors (docs/RESULTS.md, Search). Letters: N slots, K hits, F signals, H size of a vector.
 """
 
 import json
@@ -27,30 +26,34 @@ from bothways.base.paths import RemotePath, as_path
 from bothways.search import spaces
 from bothways.search.database import Database, check_is_store
 from bothways.search.filters import COLUMNS, parse_filter
-from bothways.search.relevance import BACKGROUNDS, WEAK, relevance, smallness, word_shares
+from bothways.search.relevance import BACKGROUNDS, WEAK, QueryScores, relevance, relevance_signals
 from bothways.search.spaces import Space, VectorModel
+from bothways.search.vector_file import map_vectors
 from bothways.settings.base import How
 from bothways.text.data.globs import Chooser
-from bothways.text.retrieval.bm25 import Bm25
+from bothways.text.retrieval.bm25 import Bm25, InvertedList
 from bothways.text.retrieval.fusion import fuse
 from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, background_shares
 
 FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"
 LOCATED = "CASE files.path WHEN '' THEN roots.path ELSE rtrim(roots.path, '/') || '/' || files.path END"
-VALUE = np.dtype("<f4")
+MOST_COLUMNS = 100  # names of metadata that are listed
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage in the result of a search.
+    """A passage in the result of a search, whose hits are not always in the order of their scores.
 
-    path: the file. line: of its first character, from 1; in a table, the line of the row; None for
-    formats without lines. page: of a PDF. start, end:
-    its characters in the text of the file (or page, or row). heading: the one above it. metadata: other columns of the
-    row, or front matter. score: the estimated probability that it is relevant, 0..1, comparable between searches (of
-    `rerank`: the score of its model); 0 if it was not searched for. weak: whether it is probably not relevant. Hits are
-    in the order of a search, which is not always that of their scores.
+    path: the file.
+    line: of its first character, from 1; in a table, the line of the row; None for formats without lines.
+    page: of a PDF, from 1; None for other formats.
+    start, end: its characters in the text of the file (or page, or row).
+    heading: the heading above it.
+    score: the estimated probability that it is relevant, 0..1, comparable between searches (of `rerank`: the score of
+        its model); 0 if it was not searched for.
+    metadata: other columns of the row, or front matter.
+    weak: whether it is probably not relevant.
     """
 
     path: Path
@@ -80,15 +83,16 @@ def hit_json(hit: Hit) -> dict[str, Any]:
 
 
 class Store:
-    """An index in a directory, opened for searching. Threads may share it. It sees what other processes commit."""
+    """An index in a directory, opened for searching. Threads may share it. It sees the commits of other processes."""
 
     def __init__(self, directory: str | PathLike[str]) -> None:
         """InputError if the directory is not an index."""
-        place = as_path(directory)
-        if isinstance(place, RemotePath):
-            check_is_store(place)
-            place = Path(os.fspath(place.download()))
-        self.directory = place
+        path = as_path(directory)
+        if isinstance(path, RemotePath):
+            check_is_store(path)  # before all of it is downloaded
+            path = Path(os.fspath(path.download()))
+
+        self.directory = path
         self.database = Database(self.directory)
         self.analyzer = Analyzer(self.database.get("language", "en"))
         if self.database.get("slots", 0) and self.database.get("words") != WORDS_VERSION:
@@ -96,7 +100,9 @@ class Store:
                 f"{self.directory}: its words are those of another version, so some are not found; run `bothways "
                 "index` with its folders again"
             )
-        self._snapshot = Snapshot(-1, Bm25(np.zeros(0, np.uint32), np.zeros(0, bool)), {})
+
+        nothing = Bm25(np.zeros(0, np.uint32), np.zeros(0, bool))
+        self._snapshot = Snapshot(change=-1, bm25=nothing, vectors_NH={})
         self._idle: list[Database] = []  # connections that no thread uses now
         self._busy: set[Database] = set()
 
@@ -114,22 +120,6 @@ class Store:
         while self._idle:
             self._idle.pop().close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[Database]:
-        """A connection that no other thread uses meanwhile; the store does not change for it inside the block. So
-        readers never wait for each other."""
-        try:
-            database = self._idle.pop()
-        except IndexError:
-            database = Database(self.directory)
-        self._busy.add(database)
-        try:
-            with database.snapshot():
-                yield database
-        finally:
-            self._busy.discard(database)
-            self._idle.append(database)
-
     @property
     def passages(self) -> int:
         """Number of passages."""
@@ -146,6 +136,8 @@ class Store:
         """The vectors that are searched: the encoder's once all passages have them, until then the static ones."""
         return _space(self.database)
 
+    # --- search -------------------------------------------------------------------------------------------------------
+
     def search(
         self,
         query: str,
@@ -160,41 +152,50 @@ class Store:
     ) -> list[Hit]:
         """The best passages for a query, best first.
 
-        how: by words (BM25), by vectors (cosine), or by both. vectors: opens the model of a space by its name; None: as
-        when indexing. fast: search the encoder's vectors by a static vector of the query, without the encoder. globs:
-        only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
-        condition: a filter of metadata, such as "year > 2010". min_score: of the best passages, leave out those of a
-        lower score, 0..1; the others then are not weak. None: keep all, those below `relevance.WEAK` are weak.
-        InputError if the index was made with another model, and for a
-        column that no file has.
+        top: at most so many passages.
+        how: by words (BM25), by vectors (cosine), or by both.
+        vectors: opens the model of a space by its name; None: as when indexing.
+        fast: search the encoder's vectors by a static vector of the query, without the encoder.
+        globs: only files whose path, relative to the indexed folder, matches one; with ! in front: none that matches.
+        condition: a filter of metadata, such as "year > 2010".
+        min_score: of the best passages, leave out passages of a lower score, 0..1; the others then are not weak. None:
+            keep all; passages below `relevance.WEAK` are weak.
+
+        InputError if the index was made with another model, and for a column that no file has.
+
+        >>> Store("my-index").search("late fees", top=1, globs=["*.md"])[0].path.name
+        'invoices.md'
         """
         _check(how, top, min_score)
         with self._snapshot_of_store() as (database, snapshot):
             if not snapshot.bm25.number:
                 return []
+
             allowed_N = self._allowed(database, globs, condition, snapshot.bm25.alive_N)
+            scores = self._scores(database, query, snapshot, how=how, open_vectors=vectors, fast=fast)
+
             # A passage without a word of the query is no hit for words; every vector is near others to some degree.
-            terms = self.analyzer.terms(query) if how != "vectors" else []
-            lists = database.inverted_lists(terms)
-            by_words = (snapshot.bm25.scores(terms, lists), 0.0) if how != "vectors" else None
-            by_vectors = (self._cosines(database, query, snapshot, vectors, fast), -np.inf) if how != "words" else None
+            rankings = [(scores.words_N, 0.0), (scores.cosines_N, -np.inf)]
             # Without a known word there is nothing to rank by.
-            scores = [pair for pair in (by_words, by_vectors) if pair is not None and pair[0].any()]
-            if not scores:
+            usable = [(row_N, above) for row_N, above in rankings if row_N is not None and row_N.any()]
+            if not usable:
                 return []
-            rows, above = zip(*scores, strict=True)
-            slots, _ = fuse(rows, allowed_N, top, above=above)
-            signals_KF = np.zeros((len(slots), 4))
-            signals_KF[:, 3] = smallness(snapshot.bm25.number)
-            ((space, _),) = snapshot.vectors_NH.items()
-            if by_vectors is not None:
-                mean, deviation = database.get(f"{space}_background") or BACKGROUNDS[space]
-                signals_KF[:, 0] = (by_vectors[0][slots] - mean) / (deviation or 1.0)
-            if by_words is not None:
-                greatest, signals_KF[:, 2] = word_shares(terms, lists, snapshot.bm25, slots)
-                signals_KF[:, 1] = by_words[0][slots] / (greatest or 1.0)
-            way = how if how == "words" else f"{how}, {'fast' if fast and space == 'encoder' else space}"
-            return _marked(database, slots, relevance(way, signals_KF), min_score)
+
+            slots_K, _ = fuse(
+                [row_N for row_N, _ in usable],
+                allowed_N,
+                top,
+                above=[above for _, above in usable],
+            )
+            (space,) = snapshot.vectors_NH
+            signals_KF = relevance_signals(
+                scores,
+                slots_K,
+                bm25=snapshot.bm25,
+                background=database.get(f"{space}_background") or BACKGROUNDS[space],
+            )
+            way = _way_of_searching(how, fast, space)
+            return _marked(database, slots_K, relevance(way, signals_KF), min_score)
 
     @contextmanager
     def _snapshot_of_store(self) -> Iterator[tuple[Database, Snapshot]]:
@@ -211,43 +212,76 @@ class Store:
                 yield database, snapshot
                 return
 
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        """A connection that no other thread uses meanwhile; the store does not change for it inside the block. So
+        readers never wait for each other."""
+        try:
+            database = self._idle.pop()
+        except IndexError:
+            database = Database(self.directory)
+
+        self._busy.add(database)
+        try:
+            with database.snapshot():
+                yield database
+        finally:
+            self._busy.discard(database)
+            self._idle.append(database)
+
     def _current(self, database: Database) -> Snapshot:
-        snapshot, change = self._snapshot, database.get("change", 0)
-        if change != snapshot.change:
-            slots = database.get("slots", 0)
-            shares = background_shares(self.analyzer.language)
-            bm25 = Bm25(database.lengths(), database.alive(slots), shares)
-            space = _space(database)
-            rows, dimension = database.get(f"{space}_rows", 0), database.get(f"{space}_dimension", 0)
-            vectors_NH = map_vectors(self.directory / database.get(f"{space}_file", "none"), rows, dimension)
-            self._snapshot = snapshot = Snapshot(change, bm25, {space: vectors_NH})
+        """The snapshot that is in memory, read again if there was a commit since."""
+        snapshot = self._snapshot
+        change = database.get("change", 0)
+        if change == snapshot.change:
+            return snapshot
+
+        bm25 = Bm25(
+            database.lengths(),
+            database.alive(database.get("slots", 0)),
+            background_shares(self.analyzer.language),
+        )
+        space = _space(database)
+        vectors_NH = map_vectors(
+            self.directory / database.get(f"{space}_file", "none"),
+            database.get(f"{space}_rows", 0),
+            database.get(f"{space}_dimension", 0),
+        )
+        snapshot = Snapshot(change=change, bm25=bm25, vectors_NH={space: vectors_NH})
+        self._snapshot = snapshot
         return snapshot
 
     def _allowed(
-        self, database: Database, globs: Sequence[str], condition: str | None, alive_N: np.ndarray
+        self,
+        database: Database,
+        globs: Sequence[str],
+        condition: str | None,
+        alive_N: np.ndarray,
     ) -> np.ndarray:
         """Which slots may be found, bool [N]."""
         if not globs and condition is None:
             return alive_N
-        sql, values, columns = ("1", [], []) if condition is None else parse_filter(condition)
-        self._check_columns(database, columns, f"filter ({shorten(condition)})")
+
+        sql = "1"
+        values: list[Any] = []
+        if condition is not None:
+            sql, values, columns = parse_filter(condition)
+            self._check_columns(database, columns, f"filter ({shorten(condition)})")
         rows = database.execute(
             f"SELECT passages.slot, passages.file FROM passages JOIN ({FILES}) ON files.id = passages.file WHERE {sql}",
             values,
         ).fetchall()
+
+        # Patterns are matched once a file, not once a passage, and not by SQLite, which does not know these patterns.
         if globs:
             names = database.execute(f"SELECT files.id, files.path, {LOCATED} FROM {FILES}").fetchall()
             chooser = Chooser.of(globs)
-            named = {file for file, name, located in names if chooser.chooses(name or Path(located).name)}
-            rows = [row for row in rows if row[1] in named]
+            chosen = {file for file, name, located in names if chooser.chooses(name or Path(located).name)}
+            rows = [(slot, file) for slot, file in rows if file in chosen]
+
         allowed_N = np.zeros(len(alive_N), bool)
         allowed_N[[slot for slot, _ in rows]] = True
         return allowed_N
-
-    def columns(self) -> list[str]:
-        """The names that a condition of `search` may have: of the passage, and those of metadata, at most 100."""
-        with self._reading() as database:
-            return _columns(database)
 
     def _check_columns(self, database: Database, names: Sequence[str], where: str) -> None:
         """InputError for a name that the metadata of no passage has."""
@@ -255,18 +289,42 @@ class Store:
             if not database.execute(f"SELECT 1 FROM {METADATA} WHERE key = ? LIMIT 1", (name,)).fetchone():
                 raise no_such_column(where, name, _columns(database), "use one of these, or index files that have it")
 
+    def _scores(
+        self,
+        database: Database,
+        query: str,
+        snapshot: Snapshot,
+        *,
+        how: How,
+        open_vectors: Callable[[Space, str], VectorModel] | None,
+        fast: bool,
+    ) -> QueryScores:
+        terms: list[str] = []
+        lists: dict[str, list[InvertedList]] = {}
+        words_N = None
+        if how != "vectors":
+            terms = self.analyzer.terms(query)
+            lists = database.inverted_lists(terms)
+            words_N = snapshot.bm25.scores(terms, lists)
+
+        cosines_N = None
+        if how != "words":
+            cosines_N = self._cosines(database, query, snapshot, open_vectors or spaces.open_vectors, fast)
+
+        return QueryScores(terms=terms, lists=lists, words_N=words_N, cosines_N=cosines_N)
+
     def _cosines(
         self,
         database: Database,
         query: str,
         snapshot: Snapshot,
-        open_vectors: Callable[[Space, str], VectorModel] | None,
+        open_vectors: Callable[[Space, str], VectorModel],
         fast: bool,
     ) -> np.ndarray:
         """The cosines of a query with all passages, float32 [N]."""
-        open_vectors = open_vectors or spaces.open_vectors
         ((space, vectors_NH),) = snapshot.vectors_NH.items()
         expected = database.get(f"{space}_fingerprint")
+
         if fast and space == "encoder":
             model = open_vectors("static", database.get("static_model"))
             if getattr(model, "space", None) != expected:
@@ -274,20 +332,28 @@ class Store:
                     f"{self.directory}: its static vectors are not fitted to its encoder, so they cannot search the "
                     f"encoder's vectors; leave out {flag('fast')}"
                 )
-            return self._products(vectors_NH, model.embed([query])[0])
-        model = open_vectors(space, database.get(f"{space}_model"))
-        if model.fingerprint != expected:
-            raise InputError(
-                f"{self.directory}: indexed with another model (fingerprint {expected}, this one {model.fingerprint}); "
-                "search with the same model, or index again"
-            )
+        else:
+            model = open_vectors(space, database.get(f"{space}_model"))
+            if model.fingerprint != expected:
+                raise InputError(
+                    f"{self.directory}: indexed with another model (fingerprint {expected}, this one "
+                    f"{model.fingerprint}); search with the same model, or index again"
+                )
         return self._products(vectors_NH, model.embed([query])[0])
 
     def _products(self, vectors_NH: np.ndarray, query_H: np.ndarray) -> np.ndarray:
-        """The products of all vectors with that of a query. Searches beside each other take a thread each: more would
-        wait for each other."""
+        """The products of all vectors with the vector of a query."""
+        # Searches beside each other take a thread each: six at once make 79 a second so, and 39 with two threads each
+        # (docs/LOG.md, Searches at once).
         with single_blas_thread() if len(self._busy) > 1 else nullcontext():
             return np.asarray(vectors_NH @ query_H)
+
+    # --- around a hit -------------------------------------------------------------------------------------------------
+
+    def columns(self) -> list[str]:
+        """The names that a condition of `search` may have: columns of the passage, and metadata, at most 100 names."""
+        with self._reading() as database:
+            return _columns(database)
 
     def neighbours(self, hit: Hit, number: int) -> tuple[list[Hit], list[Hit]]:
         """The passages before and after a passage in its file, at most `number` of each, in their order."""
@@ -299,18 +365,35 @@ class Store:
             ).fetchone()
             if row is None:  # the file has changed
                 return [], []
+
             slot, file = row
             query = "SELECT slot FROM passages WHERE file = ? AND slot {} ? ORDER BY slot {} LIMIT ?"
             before = database.execute(query.format("<", "DESC"), (file, slot, number)).fetchall()
             after = database.execute(query.format(">", "ASC"), (file, slot, number)).fetchall()
-            return [_hit(database, other) for (other,) in before[::-1]], [_hit(database, other) for (other,) in after]
+            before.reverse()
+            return (
+                [_hit(database, neighbour) for (neighbour,) in before],
+                [_hit(database, neighbour) for (neighbour,) in after],
+            )
 
     def passages_from(
-        self, path: str, line: int | None, number: int, *, page: int | None = None, start: int | None = None
+        self,
+        path: str,
+        line: int | None,
+        number: int,
+        *,
+        page: int | None = None,
+        start: int | None = None,
     ) -> list[Hit]:
-        """The passages of a file in their order, from a place on: that of a hit, by its line, page and start, or by
-        some of them. What a file does not have, such as lines in HTML, counts for nothing. InputError if it is not
-        indexed."""
+        """The passages of a file in their order, from a place on: the place of a hit, given by some or all of its line,
+        page and start. A place that the format of the file does not have, such as a line in HTML, counts for nothing.
+
+        path: of the file, as in a hit, or relative to the indexed folder.
+        line, page, start: of the first passage; None: any.
+        number: at most so many passages.
+
+        InputError if the file is not indexed.
+        """
         with self._reading() as database:
             row = database.execute(
                 f"SELECT files.id FROM {FILES} WHERE {LOCATED} = :path OR nullif(files.path, '') = :path "
@@ -319,7 +402,7 @@ class Store:
             ).fetchone()
             if row is None:
                 raise InputError(f"{path}: no file of the index; search for it first")
-            place = {"file": row[0], "page": page, "line": line, "start": start, "number": number}
+
             # The first passage at the place; if none starts on its line, the last one before it.
             slots = database.execute(
                 "SELECT slot FROM passages WHERE file = :file AND slot >= coalesce("
@@ -327,38 +410,16 @@ class Store:
                 "AND ifnull(line = :line, 1) AND ifnull(last > :start, 1)), "
                 "(SELECT max(slot) FROM passages WHERE file = :file AND ifnull(page <= :page, 1) "
                 "AND ifnull(line <= :line, 1) AND ifnull(first <= :start, 1)), 0) ORDER BY slot LIMIT :number",
-                place,
+                {"file": row[0], "page": page, "line": line, "start": start, "number": number},
             ).fetchall()
             return [_hit(database, slot) for (slot,) in slots]
 
 
 def _space(database: Database) -> Space:
     slots = database.get("slots", 0)
-    return "encoder" if slots and database.get("encoder_rows", -1) >= slots else "static"
-
-
-def _columns(database: Database) -> list[str]:
-    rows = database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT 100")
-    return [*COLUMNS, *sorted(name for (name,) in rows)]
-
-
-def _marked(database: Database, slots_K: np.ndarray, scores_K: np.ndarray, min_score: float | None) -> list[Hit]:
-    least = WEAK if min_score is None else min_score
-    return [
-        _hit(database, slot, score, weak=score < least)
-        for slot, score in zip(slots_K.tolist(), scores_K.tolist(), strict=True)
-        if min_score is None or score >= least
-    ]
-
-
-def _hit(database: Database, slot: int, score: float = 0.0, *, weak: bool = False) -> Hit:
-    path, line, page, first, last, heading, text, metadata = database.execute(
-        f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
-        f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
-        (slot,),
-    ).fetchone()
-    known = json.loads(metadata) if metadata else {}
-    return Hit(as_path(path), line, page, first, last, heading, text, score, known, weak)
+    if slots and database.get("encoder_rows", -1) >= slots:
+        return "encoder"
+    return "static"
 
 
 def _check(how: str, top: int, min_score: float | None) -> None:
@@ -370,26 +431,45 @@ def _check(how: str, top: int, min_score: float | None) -> None:
         raise InputError(f"min_score ({min_score}) must be from 0 to 1")
 
 
-def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:
-    """Write vectors of slots from `first` on, and return once they are on disk."""
-    content = np.ascontiguousarray(vectors_nH, VALUE)
-    row_bytes = content.shape[1] * VALUE.itemsize
-    with path.open("r+b" if path.exists() else "w+b") as file:
-        file.truncate(first * row_bytes)
-        file.seek(first * row_bytes)
-        file.write(content.data)
-        file.flush()
-        os.fsync(file.fileno())
+def _way_of_searching(how: How, fast: bool, space: Space) -> str:
+    """The key of `relevance.COEFFICIENTS`."""
+    if how == "words":
+        return how
+    if fast and space == "encoder":
+        return f"{how}, fast"
+    return f"{how}, {space}"
 
 
-def map_vectors(path: Path, rows: int, dimension: int) -> np.ndarray:
-    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer, FileNotFoundError
-    if there is no file."""
-    if not rows:
-        return np.empty((0, dimension), VALUE)
-    size = rows * dimension * VALUE.itemsize
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: the vectors of the store are missing")
-    if path.stat().st_size < size:
-        raise InputError(f"{path}: the vectors of the store are cut off; delete the store and index again")
-    return np.memmap(path, VALUE, "r", shape=(rows, dimension))
+def _marked(database: Database, slots_K: np.ndarray, scores_K: np.ndarray, min_score: float | None) -> list[Hit]:
+    """Hits with their scores; without those below `min_score`, if there is one."""
+    least = WEAK if min_score is None else min_score
+    hits = []
+    for slot, score in zip(slots_K.tolist(), scores_K.tolist(), strict=True):
+        if min_score is None or score >= least:
+            hits.append(_hit(database, slot, score, weak=score < least))
+    return hits
+
+
+def _hit(database: Database, slot: int, score: float = 0.0, *, weak: bool = False) -> Hit:
+    path, line, page, first, last, heading, text, metadata = database.execute(
+        f"SELECT {LOCATED}, line, page, first, last, heading, text, metadata FROM passages "
+        f"JOIN ({FILES}) ON files.id = passages.file WHERE slot = ?",
+        (slot,),
+    ).fetchone()
+    return Hit(
+        path=as_path(path),
+        line=line,
+        page=page,
+        start=first,
+        end=last,
+        heading=heading,
+        text=text,
+        score=score,
+        metadata=json.loads(metadata) if metadata else {},
+        weak=weak,
+    )
+
+
+def _columns(database: Database) -> list[str]:
+    rows = database.execute(f"SELECT DISTINCT key FROM {METADATA} LIMIT {MOST_COLUMNS}")
+    return [*COLUMNS, *sorted(name for (name,) in rows)]

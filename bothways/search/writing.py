@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -18,18 +18,40 @@ from bothways.search.database import Database
 from bothways.search.passages import Passage
 from bothways.search.relevance import background
 from bothways.search.spaces import Space, VectorModel
-from bothways.search.store import append_vectors, map_vectors
+from bothways.search.vector_file import append_vectors, map_vectors
 from bothways.text.retrieval.bm25 import invert
 from bothways.text.retrieval.words import WORDS_VERSION, Analyzer
 
 LOCK = "lock"
-REREAD = "md markdown docx csv tsv csv.% tsv.% html htm jsonl jsonl.% parquet eml ipynb".split()  # read in another way
 COMPACT_PASSAGES = 16_384  # passages that are read at a time
+
+# Types of files that a version before this one read in another way, as patterns of SQL.
+REREAD = (
+    "md",
+    "markdown",
+    "docx",
+    "csv",
+    "tsv",
+    "csv.%",
+    "tsv.%",
+    "html",
+    "htm",
+    "jsonl",
+    "jsonl.%",
+    "parquet",
+    "eml",
+    "ipynb",
+)
 
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it was read. modified: nanoseconds; -1 if it may have changed since. digest: hash of its bytes."""
+    """A file as it was read.
+
+    modified: nanoseconds; -1 if it may have changed since.
+    digest: hash of its bytes.
+    error: why it cannot be read; None: it can.
+    """
 
     size: int
     modified: int
@@ -39,8 +61,11 @@ class FileState:
 
 @dataclass(frozen=True)
 class IndexedPassage:
-    """A passage with the metadata of its row or file. has_lines: whether its line is one of the file. offset: number
-    of characters of the file before the text whose slice it is."""
+    """A passage with the metadata of its row or file.
+
+    has_lines: whether its line is a line of the file.
+    offset: number of characters of the file before the text whose slice it is.
+    """
 
     passage: Passage
     has_lines: bool
@@ -49,10 +74,18 @@ class IndexedPassage:
 
     def row(self, slot: int, file: int | None) -> tuple[Any, ...]:
         """The row of the table of passages."""
-        one, line = self.passage, self.passage.line if self.has_lines else None
-        metadata = json.dumps(dict(self.metadata), ensure_ascii=False) if self.metadata else None
-        first, last = one.start + self.offset, one.end + self.offset
-        return slot, file, first, last, line, one.page, one.heading, one.text, metadata
+        passage = self.passage
+        return (
+            slot,
+            file,
+            passage.start + self.offset,
+            passage.end + self.offset,
+            passage.line if self.has_lines else None,
+            passage.page,
+            passage.heading,
+            passage.text,
+            json.dumps(dict(self.metadata), ensure_ascii=False) if self.metadata else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +98,13 @@ class IndexedFile:
     passages: Sequence[IndexedPassage] = ()
 
 
-KnownFile = tuple[int, str, FileState]  # number of the folder, path below it, state
+@dataclass(frozen=True)
+class KnownFile:
+    """A file that the store has. root: the number of its folder. path: below the folder."""
+
+    root: int
+    path: str
+    state: FileState
 
 
 @contextmanager
@@ -75,36 +114,49 @@ def writer_lock(directory: Path) -> Iterator[bool]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK).open("ab") as file:
         try:
-            import fcntl
-        except ImportError:  # Windows
-            import msvcrt
-
-            lock: Any = lambda: msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # noqa: E731
-        else:
-            lock = lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: E731
-        try:
-            lock()
+            _lock(file)
         except OSError:
             yield False
         else:
             yield True
 
 
+def _lock(file: BinaryIO) -> None:
+    """Lock a file without waiting. OSError if another process has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class StoreWriter:
     """Writes a store. Only the process that holds `writer_lock` may have one."""
 
     def __init__(self, directory: Path, *, static: VectorModel, static_model: str, language: str) -> None:
-        """static_model: name or directory of the static vectors. InputError if the store was made with others, or for
-        another language."""
-        self.directory, self.static = directory, static
+        """static: the static vectors, which every store has.
+        static_model: their name or directory.
+        language: of the texts, for stems of words.
+
+        InputError if the store was made with other static vectors, or for another language.
+        """
+        self.directory = directory
+        self.static = static
         self.database = Database(directory, create=True)
         self.analyzer = Analyzer(self._fixed("language", language))
+
         self._fixed("static_fingerprint", static.fingerprint)
         self.database.put(static_model=static_model)
         self._measure_background("static", static_model, static)
+
         if not self.slots:
             self.database.put(words=WORDS_VERSION)
-        elif self.has_old_words():  # whose version read these otherwise, too; "" may be one of them
+        elif self.has_old_words():
+            # The version with these words also read some types of files in another way: read them again. A path of ""
+            # is a root that is a file, of any type.
             changed = " OR ".join(["path = ''", *(f"path LIKE '%.{suffix}'" for suffix in REREAD)])
             self.database.execute(f"UPDATE files SET modified = -1, digest = x'' WHERE {changed}")
 
@@ -113,13 +165,13 @@ class StoreWriter:
 
     def _fixed(self, key: str, value: Any) -> Any:
         """A setting that a store keeps for ever."""
-        known = self.database.get(key)
-        if known not in (None, value):
+        before = self.database.get(key)
+        if before not in (None, value):
             raise InputError(
-                f"{self.directory}: indexed with {key.replace('_', ' ')} {known}, not {value}; name another store with "
-                f"{flag('out')}, or delete this one"
+                f"{self.directory}: indexed with {key.replace('_', ' ')} {before}, not {value}; name another store "
+                f"with {flag('out')}, or delete this one"
             )
-        if known is None:
+        if before is None:
             self.database.put(**{key: value})
         return value
 
@@ -146,6 +198,7 @@ class StoreWriter:
         roots = self.roots()
         if path not in roots:
             raise InputError(f"{path}: no folder of the index; it has {join_names([*map(str, roots)]) or 'none'}")
+
         number = self.root(path)
         with self.database.transaction():
             self.database.execute("DELETE FROM passages WHERE file IN (SELECT id FROM files WHERE root = ?)", (number,))
@@ -160,29 +213,40 @@ class StoreWriter:
             "SELECT roots.path, root, files.path, size, modified, digest, error "
             "FROM files JOIN roots ON roots.id = files.root"
         )
-        known: dict[Path, list[KnownFile]] = {}
-        for folder, root, path, *state in rows:
-            known.setdefault(as_path(folder) / path, []).append((root, path, FileState(*state)))
-        return known
+        files: dict[Path, list[KnownFile]] = {}
+        for folder, root, path, size, modified, digest, error in rows:
+            state = FileState(size=size, modified=modified, digest=digest, error=error)
+            files.setdefault(as_path(folder) / path, []).append(KnownFile(root, path, state))
+        return files
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def commit(self, files: Sequence[IndexedFile], removed: Sequence[tuple[int, str]] = ()) -> None:
-        """Add files, in the place of those with the same paths, and remove others; all or nothing."""
-        passages = [(file, one) for file in files for one in file.passages]
-        texts = [one.passage.text for _, one in passages]
+        """Add files, in the place of files with the same paths, and remove others; all or nothing.
+
+        removed: (root, path) of the others.
+        """
+        # Words and vectors take nearly all of the time, so they are computed before the transaction.
+        passages = [indexed.passage for file in files for indexed in file.passages]
+        texts = [passage.text for passage in passages]
         vectors_nH = self.static.embed(texts) if texts else None
         first = self.slots
-        terms = [self.analyzer.passage_terms(one.passage.text, one.passage.heading) for _, one in passages]
+        terms = [self.analyzer.passage_terms(passage.text, passage.heading) for passage in passages]
         lists, lengths = invert(terms, first)
+
         with self.database.transaction():
-            for root, path in (*removed, *((file.root, file.path) for file in files)):
+            for root, path in removed:
                 self._remove(root, path)
-            ids = {id(file): self._add_file(file) for file in files}
-            self.database.executemany(
-                "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (one.row(slot, ids[id(file)]) for slot, (file, one) in enumerate(passages, first)),
-            )
+            for file in files:
+                self._remove(file.root, file.path)
+
+            rows: list[tuple[Any, ...]] = []
+            for file in files:
+                number = self._add_file(file)
+                for indexed in file.passages:
+                    rows.append(indexed.row(first + len(rows), number))
+            self.database.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
             if vectors_nH is not None:
                 self._append("static", first, vectors_nH)
                 self.database.add_batch(first, lists, lengths)
@@ -200,7 +264,10 @@ class StoreWriter:
         self.database.execute("UPDATE files SET root = ?, path = ? WHERE root = ? AND path = ?", (*after, *before))
 
     def _remove(self, root: int, path: str) -> None:
-        row = self.database.execute("SELECT id FROM files WHERE root = ? AND path = ?", (root, path)).fetchone()
+        row = self.database.execute(
+            "SELECT id FROM files WHERE root = ? AND path = ?",
+            (root, path),
+        ).fetchone()
         if row is not None:
             self.database.execute("DELETE FROM passages WHERE file = ?", row)
             self.database.execute("DELETE FROM files WHERE id = ?", row)
@@ -215,8 +282,12 @@ class StoreWriter:
     def _append(self, space: Space, first: int, vectors_nH: np.ndarray) -> None:
         name = self.database.get(f"{space}_file") or f"{space}-0.f32"
         append_vectors(self.directory / name, first, vectors_nH)
-        values = {"file": name, "rows": first + len(vectors_nH), "dimension": vectors_nH.shape[1]}
-        self.database.put(**{f"{space}_{key}": value for key, value in values.items()})
+        values = {
+            f"{space}_file": name,
+            f"{space}_rows": first + len(vectors_nH),
+            f"{space}_dimension": vectors_nH.shape[1],
+        }
+        self.database.put(**values)
 
     def _changed(self, **values: Any) -> None:
         self.database.put(change=self.database.get("change", 0) + 1, **values)
@@ -224,18 +295,28 @@ class StoreWriter:
     # --- vectors of the encoder ---------------------------------------------------------------------------------------
 
     def use_encoder(self, name: str, model: VectorModel, state: str) -> None:
-        """Choose the encoder whose vectors the store shall have. InputError if it has those of another; those of the
-        same name, trained anew, are dropped. state: of its files."""
+        """Choose the encoder whose vectors the store shall have.
+
+        The vectors of a model of the same name are dropped if it has been trained anew.
+
+        name: of the encoder, as the store keeps it.
+        model: the encoder.
+        state: of its files, as `spaces.files_state` returns it.
+
+        InputError if the store has the vectors of another encoder.
+        """
         fingerprint = model.fingerprint
-        known = self.database.get("encoder_fingerprint")
-        if known not in (None, fingerprint) and name == self.database.get("encoder_model"):
+        before = self.database.get("encoder_fingerprint")
+        if before not in (None, fingerprint) and name == self.database.get("encoder_model"):
             logger.warning(f"{name}: changed since it was indexed; computing all vectors again")
             self._drop_vectors(fingerprint)
+
         self._fixed("encoder_fingerprint", fingerprint)
         self.database.put(encoder_model=name, encoder_state=state)
         self._measure_background("encoder", name, model)
 
     def _measure_background(self, space: Space, name: str, model: VectorModel) -> None:
+        """Keep the scale of a model's cosines; the scales of the packaged models are `relevance.BACKGROUNDS`."""
         if locate(name) is None and self.database.get(f"{space}_background") is None:
             self.database.put(**{f"{space}_background": background(model)})
 
@@ -246,21 +327,24 @@ class StoreWriter:
                 self.database.put(encoder_file=_next_name(old), encoder_rows=0)
             self.database.put(encoder_fingerprint=fingerprint, encoder_background=None)
             self._changed()
+
         if old is not None:
             with suppress(OSError):  # it is only of use to searches that began before
                 os.unlink(self.directory / old)
 
     def has_all_vectors(self, name: str, state: str) -> bool:
         """Whether every passage has a vector of the encoder of this name, whose files are as they were."""
-        rows, get = int(self.database.get("encoder_rows", -1)), self.database.get
-        return rows >= self.slots and (name, state) == (get("encoder_model"), get("encoder_state"))
+        if int(self.database.get("encoder_rows", -1)) < self.slots:
+            return False
+        return (name, state) == (self.database.get("encoder_model"), self.database.get("encoder_state"))
 
     def missing_vectors(self, number: int) -> list[str]:
         """The texts of the next slots without a vector of the encoder; "" for a slot that no longer has a passage."""
         first = int(self.database.get("encoder_rows", 0))
         texts = [""] * min(number, self.slots - first)
         rows = self.database.execute(
-            "SELECT slot, text FROM passages WHERE slot >= ? AND slot < ?", (first, first + len(texts))
+            "SELECT slot, text FROM passages WHERE slot >= ? AND slot < ?",
+            (first, first + len(texts)),
         )
         for slot, text in rows:
             texts[slot - first] = text
@@ -284,59 +368,71 @@ class StoreWriter:
 
     def compact(self) -> None:
         """Number the passages anew, without gaps, in the order of paths, and drop the vectors of removed ones."""
-        database, old_names = self.database, []
+        database = self.database
         rows = database.execute(
             "SELECT slot FROM passages JOIN files ON files.id = file ORDER BY root, path, slot"
         ).fetchall()
         order = np.fromiter((slot for (slot,) in rows), np.int64, len(rows))
+
         with database.transaction():
-            for space in ("static", "encoder"):
-                old_names.append(self._rewrite_vectors(space, order))
+            # New files: a search that has begun goes on in the old ones.
+            old_names = [self._rewrite_vectors("static", order), self._rewrite_vectors("encoder", order)]
+
             database.execute("CREATE TEMP TABLE old AS SELECT * FROM passages")
             database.execute("CREATE UNIQUE INDEX temp.old_slot ON old (slot)")
             for table in ("passages", "lists", "batches"):
                 database.execute(f"DELETE FROM {table}")
             for first in range(0, len(order), COMPACT_PASSAGES):
-                part = order[first : first + COMPACT_PASSAGES].tolist()
-                for slot, old in enumerate(part, first):
-                    database.execute(
-                        "INSERT INTO passages SELECT ?, file, first, last, line, page, heading, text, metadata "
-                        "FROM old WHERE slot = ?",
-                        (slot, old),
-                    )
-                written = database.execute(
-                    "SELECT text, heading FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot",
-                    (first, first + len(part)),
-                )
-                terms = [self.analyzer.passage_terms(text, heading) for text, heading in written]
-                database.add_batch(first, *invert(terms, first))
+                self._renumber(first, order[first : first + COMPACT_PASSAGES].tolist())
             database.execute("DROP TABLE old")
+
             self._changed(slots=len(order), words=WORDS_VERSION)
+
         for name in filter(None, old_names):
             with suppress(OSError):  # it is only of use to searches that began before
                 os.unlink(self.directory / name)
 
     def _rewrite_vectors(self, space: Space, order: np.ndarray) -> str | None:
-        """Write the vectors of these slots into a new file, if the space has all of them. Returns the old file."""
-        name, rows = self.database.get(f"{space}_file"), self.database.get(f"{space}_rows", 0)
+        """Write the vectors of slots, in this order, into a new file. Returns the name of the old file, if there is
+        one."""
+        name = self.database.get(f"{space}_file")
         if name is None:
             return None
+
+        rows = self.database.get(f"{space}_rows", 0)
         vectors_NH = map_vectors(self.directory / name, rows, self.database.get(f"{space}_dimension"))
         new = _next_name(name)
+
         # An encoder that has not read all passages starts over at the first one that it lacks.
-        kept = (
-            order
-            if rows >= self.slots
-            else order[: int(np.argmax(order >= rows)) if (order >= rows).any() else len(order)]
-        )
-        with suppress(FileNotFoundError):
+        missing = np.flatnonzero(order >= rows)
+        kept = order[: missing[0]] if rows < self.slots and len(missing) else order
+
+        with suppress(FileNotFoundError):  # a compaction that was killed may have left one
             os.unlink(self.directory / new)
         for first in range(0, len(kept), COMPACT_PASSAGES):
             append_vectors(self.directory / new, first, vectors_NH[kept[first : first + COMPACT_PASSAGES]])
         if not len(kept):
             (self.directory / new).touch()
+
         self.database.put(**{f"{space}_file": new, f"{space}_rows": len(kept)})
         return str(name)
+
+    def _renumber(self, first: int, old_slots: Sequence[int]) -> None:
+        """Take passages from the table `old`, and give them the slots from `first` on. Their words are found anew."""
+        for slot, old_slot in enumerate(old_slots, first):
+            self.database.execute(
+                "INSERT INTO passages SELECT ?, file, first, last, line, page, heading, text, metadata "
+                "FROM old WHERE slot = ?",
+                (slot, old_slot),
+            )
+
+        written = self.database.execute(
+            "SELECT text, heading FROM passages WHERE slot >= ? AND slot < ? ORDER BY slot",
+            (first, first + len(old_slots)),
+        )
+        terms = [self.analyzer.passage_terms(text, heading) for text, heading in written]
+        lists, lengths = invert(terms, first)
+        self.database.add_batch(first, lists, lengths)
 
 
 def _next_name(name: str) -> str:

@@ -17,8 +17,9 @@ from bothways.base.errors import InputError
 from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.search import commands, extraction
-from bothways.search.extraction import group_document, normal_form
+from bothways.search import commands
+from bothways.search.entity_groups import group_document, normal_form
+from bothways.search.fact_table import COLUMNS
 from bothways.settings import Extract
 from tests.search.test_documents import pptx, shape
 
@@ -65,7 +66,7 @@ def test_every_fact_is_an_exact_slice(models, folder, tmp_path, capsys):
     rows = pq.read_table(out).to_pylist()
     assert result["facts"] == len(rows)
     assert {row["kind"] for row in rows} == {"entity", "label", "answer"}
-    assert [*rows[0]] == [*extraction.COLUMNS]
+    assert [*rows[0]] == [*COLUMNS]
     checked = 0
     for row in rows:
         name = Path(row["path"]).name
@@ -86,7 +87,7 @@ def test_other_formats_have_the_same_rows(models, folder, tmp_path, capsys, suff
     with (tmp_path / f"facts{suffix}").open(newline="") as file:
         rows = [*csv.DictReader(file)] if suffix == ".csv" else [*map(json.loads, file)]
     assert len(rows) == facts > 0
-    assert [*rows[0]] == [*extraction.COLUMNS]
+    assert [*rows[0]] == [*COLUMNS]
 
 
 @pytest.mark.parametrize(

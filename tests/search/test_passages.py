@@ -155,8 +155,10 @@ def test_a_word_of_a_megabyte_is_cut():
 
 
 def test_the_room_imports_neither_torch_nor_other_large_packages():
-    names = "folder html_pages ignore_files passages plain_text reader_process reader_worker readers".split()
-    modules = ", ".join(f"bothways.search.{name}" for name in [*names, "office_documents"])
+    names = "folder ignore_files passages reader_process reader_worker readers".split()
+    formats = "html_pages plain_text rtf office_documents email_messages".split()
+    paths = [*names, *(f"formats.{name}" for name in formats)]
+    modules = ", ".join(f"bothways.search.{path}" for path in paths)
     code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "numpy", "pyarrow", "pypdfium2", "sentencex"} & {*loaded}

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.base.errors import InputError, MissingFile
-from bothways.search import plain_text
-from bothways.search.html_pages import html_to_markdown
+from bothways.search.formats import plain_text
+from bothways.search.formats.html_pages import html_to_markdown
 from bothways.search.passages import split_passages
 from bothways.search.readers import DocumentPart, document_kind, read_parts
 

@@ -1,4 +1,4 @@
-"""RTF as text, by striprtf. What it misreads is put right: binary data, deleted text and footnotes before it sees a
+"""RTF as text, by striprtf. Its misreadings are put right: binary data, deleted text and footnotes before it sees a
 file, and afterwards characters beyond U+FFFF, which RTF writes as two numbers.
 """
 
@@ -10,7 +10,25 @@ TOKEN = re.compile(
     r"(?P<text>[^\\{}]+)|\\",
     re.DOTALL,
 )
-SHOWN = frozenset("par line tab cell nestcell row page sect u emdash endash bullet lquote rquote".split())
+# Control words that stand for text.
+TEXT_WORDS = frozenset(
+    (
+        "par",
+        "line",
+        "tab",
+        "cell",
+        "nestcell",
+        "row",
+        "page",
+        "sect",
+        "u",
+        "emdash",
+        "endash",
+        "bullet",
+        "lquote",
+        "rquote",
+    )
+)
 
 
 def rtf_to_text(content: str) -> str:
@@ -25,14 +43,19 @@ def rtf_to_text(content: str) -> str:
 
 def _readable(content: str) -> Iterator[str]:
     """The content without binary data and deleted text, and with footnotes as text in brackets."""
-    place = 0
+    position = 0
     is_deleted = False
     closing = ""  # what ends the text of this group
-    outer: list[tuple[bool, str]] = []
-    while match := TOKEN.match(content, place):
-        place = match.end()
+    outer: list[tuple[bool, str]] = []  # is_deleted and closing of the groups around this one
+
+    while True:
+        match = TOKEN.match(content, position)
+        if not match:
+            return
+        position = match.end()
         token = match[0]
         word = match["word"]
+
         if token == "{":
             outer.append((is_deleted, closing))
             closing = ""
@@ -41,12 +64,14 @@ def _readable(content: str) -> Iterator[str]:
             yield closing + token
             is_deleted, closing = outer.pop() if outer else (False, "")
         elif word == "bin":
-            place += max(0, int(match["number"] or 0))
+            position += max(0, int(match["number"] or 0))  # bytes that may look like anything
         elif word in ("deleted", "plain"):
             is_deleted = word == "deleted" and match["number"] != "0"
-            yield token if word == "plain" else ""
+            if word == "plain":
+                yield token
         elif word == "footnote":
+            if not is_deleted:
+                yield " ["
             closing = "" if is_deleted else "]"
-            yield "" if is_deleted else " ["
-        elif not is_deleted or (word and word not in SHOWN):
+        elif not is_deleted or (word and word not in TEXT_WORDS):
             yield token

@@ -8,39 +8,125 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-from bothways.search.plain_text import escaped, fenced
+from bothways.search.formats.plain_text import escaped, fenced
 from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 CHARSET_BYTES = 1024  # of the start of a page, where its encoding is declared
 
-DROPPED = {"script", "style", "template", "noscript", "svg", "iframe", "object", "head", "select", "textarea"}
-IN_HEAD = set("title meta link base script style noscript template".split())
-VOID = set("area base br col embed hr img input link meta source track wbr".split())
-HEADINGS = {f"h{level}": level for level in range(1, 7)}
-PARAGRAPHS = set(
-    "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form header "
-    "hr html legend main nav ol p pre section summary table ul".split()
-)
+DROPPED = {
+    "script",
+    "style",
+    "template",
+    "noscript",
+    "svg",
+    "iframe",
+    "object",
+    "head",
+    "select",
+    "textarea",
+}
+IN_HEAD = {
+    "title",
+    "meta",
+    "link",
+    "base",
+    "script",
+    "style",
+    "noscript",
+    "template",
+}
+VOID = {
+    "area",
+    "base",
+    "br",
+    "col",
+    "embed",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "source",
+    "track",
+    "wbr",
+}
+HEADINGS = {
+    "h1": 1,
+    "h2": 2,
+    "h3": 3,
+    "h4": 4,
+    "h5": 5,
+    "h6": 6,
+}
+PARAGRAPHS = {
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "body",
+    "caption",
+    "dd",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "header",
+    "hr",
+    "html",
+    "legend",
+    "main",
+    "nav",
+    "ol",
+    "p",
+    "pre",
+    "section",
+    "summary",
+    "table",
+    "ul",
+}
 REPEATED = {"p", "li", "dd", "dt", "td", "th", "tr", "option"}  # the next one ends it, without an end tag
-ROLES = {"nav": "navigation", "aside": "complementary", "footer": "contentinfo", "dialog": "dialog", "search": "search"}
-SURROUNDINGS = {*ROLES.values(), "banner", "alertdialog", "menu", "menubar", "toolbar"}  # roles of what is not the text
+ROLES = {
+    "nav": "navigation",
+    "aside": "complementary",
+    "footer": "contentinfo",
+    "dialog": "dialog",
+    "search": "search",
+}
+SURROUNDINGS = {  # roles of elements around the text
+    *ROLES.values(),
+    "banner",
+    "alertdialog",
+    "menu",
+    "menubar",
+    "toolbar",
+}
 CONTENT = ("article", "main", "section", "blockquote")  # whose headers are part of the text
 COOKIE_BANNER = re.compile(r"(cookies?|consent|privacy) (banner|bar|consent|notice|dialog)", re.IGNORECASE)
 HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
-WRONG_SECTION = re.compile(
-    r"<!\[(?!(?:CDATA|if|else|endif)(?![-_.a-z0-9]))", re.IGNORECASE
-)  # on which html.parser fails
+# A section on which html.parser fails.
+WRONG_SECTION = re.compile(r"<!\[(?!(?:CDATA|if|else|endif)(?![-_.a-z0-9]))", re.IGNORECASE)
 COMMENT_END = "<hr>-->"
 
 
 def decode_html(content: bytes, encoding: str | None = None) -> str:
     """By byte-order mark, `encoding`, or the page's declaration; else UTF-8 or, as in browsers, Windows-1252."""
-    if marked := bom_encoding(content):
+    marked = bom_encoding(content)
+    if marked:
         return content.decode(marked, "replace").removeprefix("\ufeff")
+
+    names = [encoding] if encoding else []
     declared = CHARSET.search(content[:CHARSET_BYTES])
-    names = [name for name in (encoding, declared and declared[1].decode("ascii", "replace")) if name]
-    for name in [*names, "utf-8"]:
+    if declared:
+        names.append(declared[1].decode("ascii", "replace"))
+    names.append("utf-8")
+
+    for name in names:
         try:
             codec = codecs.lookup(name)
             if codec._is_text_encoding:
@@ -51,23 +137,37 @@ def decode_html(content: bytes, encoding: str | None = None) -> str:
 
 
 def html_to_markdown(page: str) -> tuple[str, str]:
-    """(the text with headings as `#` lines and a blank line between blocks, the title)."""
+    """(the text with headings as `#` lines and a blank line between blocks, the title).
+
+    >>> html_to_markdown("<title>Fees</title><h2>Late</h2><p>Five per cent.")
+    ('# Fees\\n\\n## Late\\n\\nFive per cent.', 'Fees')
+    """
+    parser = _parsed(page)
+    every = [block for block, _ in parser.blocks]
+    blocks = [block for block, is_around in parser.blocks if not is_around]
+    if not blocks:  # there is no other text
+        blocks = every
+
+    title = " ".join("".join(parser.title).split())
+    if not title and not any(block.startswith("# ") for block in blocks):
+        # The first heading of the page, which may be in its header.
+        title = next((block[2:] for block in every if block.startswith("# ")), "")
+    if title and f"# {title}" not in blocks:
+        blocks = [f"# {title}", *blocks]
+    return "\n\n".join(blocks), title
+
+
+def _parsed(page: str) -> "_PageParser":
     parser = _PageParser()
     parser.feed(WRONG_SECTION.sub("&lt;![", page))
     if page.rfind("<!--") > page.rfind("-->"):  # as in browsers, the rest of the page is a comment
         parser.feed(COMMENT_END)
     parser.close()
     parser.end_block()
+
     if parser.blocks and parser.blocks[-1][0] == "-->":  # it was no comment, but in a script
         parser.blocks.pop()
-    every = [block for block, _ in parser.blocks]
-    blocks = [block for block, is_around in parser.blocks if not is_around] or every
-    first_heading = next((block[2:] for block in every if block.startswith("# ")), "")  # perhaps in the header
-    title = " ".join("".join(parser.title).split())
-    title = title or ("" if any(block.startswith("# ") for block in blocks) else first_heading)
-    if title and f"# {title}" not in blocks:
-        blocks = [f"# {title}", *blocks]
-    return "\n\n".join(blocks), title
+    return parser
 
 
 class _PageParser(HTMLParser):
@@ -87,15 +187,17 @@ class _PageParser(HTMLParser):
         self.in_title = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if self.open and (self.open[-1] == tag in REPEATED or (self.open[-1] == "p" and tag in PARAGRAPHS)):
+        if self.open and self._ends_by(self.open[-1], tag):
             self._pop()
         if tag not in IN_HEAD:
             self._pop_to("head")  # which may have no end tag
         if tag in VOID:
             self._break(tag)
             return
+
         self.open.append(tag)
         self.num_open[tag] += 1
+
         if self.hidden_from < 0:
             self._break(tag)
             if tag in DROPPED or _is_hidden(dict(attributes)):
@@ -103,6 +205,7 @@ class _PageParser(HTMLParser):
             elif self.around_from < 0 and self._is_around(tag, dict(attributes)):
                 self.end_block()
                 self.around_from = len(self.open)
+
         self.in_title = self.in_title or (tag == "title" and not self.num_open["svg"])
         self.level = HEADINGS.get(tag, self.level)
 
@@ -112,13 +215,15 @@ class _PageParser(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.in_title:
             self.title.append(data)
-        elif self.hidden_from < 0 and self.num_open["pre"] and not self.level:
+        elif self.hidden_from >= 0:
+            pass
+        elif self.num_open["pre"] and not self.level:
             first, *others = data.split("\n")
             self.words.append(first)
             for line in others:
                 self._end_line()
                 self.words.append(line)
-        elif self.hidden_from < 0:
+        else:
             self.words.append(data)
 
     def end_block(self) -> None:
@@ -127,6 +232,7 @@ class _PageParser(HTMLParser):
         self.lines = []
         if not any(lines):
             return
+
         if self.level:
             lines = [f"{'#' * self.level} {' '.join(filter(None, lines))}"]
         elif self.num_open["pre"]:
@@ -135,14 +241,24 @@ class _PageParser(HTMLParser):
             lines = [escaped(line) for line in lines if line]
         self.blocks.append(("\n".join(lines), self.around_from >= 0))
 
+    @staticmethod
+    def _ends_by(open_tag: str, tag: str) -> bool:
+        """Whether an open element ends, without an end tag, where another starts."""
+        if open_tag == "p":
+            return tag in PARAGRAPHS
+        return open_tag == tag and tag in REPEATED
+
     def _is_around(self, tag: str, attributes: dict[str, str | None]) -> bool:
         """Whether an element is a menu, a header, a footer or the like."""
         is_header = tag == "header" and not any(self.num_open[name] for name in CONTENT)
-        role = attributes.get("role") or ("banner" if is_header else ROLES.get(tag, ""))
         if tag == "footer" and self.num_open["blockquote"]:  # its source
             return False
+
+        role = attributes.get("role") or ("banner" if is_header else ROLES.get(tag, ""))
+        if role.lower().strip() in SURROUNDINGS:
+            return True
         label = (attributes.get("aria-label") or "").replace("-", " ")
-        return role.lower().strip() in SURROUNDINGS or bool(COOKIE_BANNER.search(label))
+        return bool(COOKIE_BANNER.search(label))
 
     def _pop_to(self, tag: str) -> None:
         while self.num_open[tag]:
@@ -150,6 +266,7 @@ class _PageParser(HTMLParser):
                 break
 
     def _pop(self) -> str:
+        """Close the innermost element. Returns its tag."""
         tag = self.open[-1]
         if self.hidden_from < 0:
             self._break(tag, is_end=True)
@@ -158,10 +275,13 @@ class _PageParser(HTMLParser):
         if self.around_from == len(self.open):
             self.end_block()
             self.around_from = -1
+
         self.open.pop()
         self.num_open[tag] -= 1
-        self.in_title = self.in_title and tag != "title"
-        self.level = 0 if tag in HEADINGS else self.level
+        if tag == "title":
+            self.in_title = False
+        if tag in HEADINGS:
+            self.level = 0
         return tag
 
     def _break(self, tag: str, is_end: bool = False) -> None:
@@ -175,6 +295,7 @@ class _PageParser(HTMLParser):
                 self.end_block()
         elif tag in ("br", "tr", "li"):
             self._end_line()
+
         if tag == "li" and not is_end:
             self.words.append("- ")
         elif tag in ("td", "th") and is_end:
@@ -185,10 +306,12 @@ class _PageParser(HTMLParser):
         if self.num_open["pre"] and not self.level:
             self.lines.append(line.rstrip())
         else:
-            self.lines.append("\t".join(" ".join(cell.split()) for cell in line.split("\t")).strip())
+            cells = [" ".join(cell.split()) for cell in line.split("\t")]
+            self.lines.append("\t".join(cells).strip())
         self.words = []
 
 
 def _is_hidden(attributes: dict[str, str | None]) -> bool:
-    style = attributes.get("style") or ""
-    return "hidden" in attributes or attributes.get("aria-hidden") == "true" or bool(HIDDEN_STYLE.search(style))
+    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        return True
+    return bool(HIDDEN_STYLE.search(attributes.get("style") or ""))

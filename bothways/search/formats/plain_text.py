@@ -37,7 +37,8 @@ def check_regular_file(path: Path) -> None:
 
 def check_size(path: Path) -> None:
     """InputError for a file that is too large to be read whole."""
-    if (size := path.stat().st_size) > LARGEST_FILE:
+    size = path.stat().st_size
+    if size > LARGEST_FILE:
         raise _too_large(path, f"{size >> 20:,} MiB")
 
 
@@ -69,13 +70,16 @@ def check_is_text(path: Path, encoding: str | None) -> None:
 
 def read_text_file(path: Path, encoding: str | None) -> str:
     """The text of a file, its lines ending in line feeds. encoding: see `decoded_lines`; None: UTF-8, and Windows-1252
-    for lines that are not."""
+    for files that are not."""
     check_size(path)
     check_is_text(path, encoding)
-    lines, size = [], 0
+
+    lines = []
+    size = 0
     for _, line, error in text_files.decoded_lines(path, encoding):
         size += len(line) + 1
-        if error and encoding is None:  # a legacy file is better found with a wrong letter than not at all
+        if error and encoding is None:
+            # A legacy file is better found with a wrong letter than not at all.
             return read_text_file(path, WINDOWS_1252)
         if error:
             raise error
@@ -92,10 +96,14 @@ def split_front_matter(text: str) -> tuple[dict[str, Value], str, int]:
     lines = text.split("\n", LONGEST_FRONT_MATTER)
     if lines[0].rstrip() != "---":
         return {}, text, 1
+
     last = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
-    if last is None or not any(":" in line for line in lines[1:last]):
+    if last is None or not any(":" in line for line in lines[1:last]):  # it is a rule
         return {}, text, 1
-    return dict(_simple_values(lines[1:last])), "\n".join(lines[last + 1 :]), last + 2
+
+    values = dict(_simple_values(lines[1:last]))
+    rest = "\n".join(lines[last + 1 :])
+    return values, rest, last + 2
 
 
 def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
@@ -106,20 +114,26 @@ def _simple_values(lines: list[str]) -> Iterator[tuple[str, Value]]:
         value = value.strip()
         if not (colon and key.strip()) or key[0] in " \t#-":
             continue
+
+        items: list[str] = []
         if not value:
             marked = takewhile(lambda line: line.lstrip().startswith("- "), lines[index:])
             items = [line.lstrip()[2:].strip() for line in marked]
-        else:
-            items = LIST_ITEM.findall(value[1:-1]) if FLOW_LIST.fullmatch(value) else []
+        elif FLOW_LIST.fullmatch(value):
+            items = LIST_ITEM.findall(value[1:-1])
+
         if items and all(map(LIST_ITEM.fullmatch, items)) and len(items) <= MOST_VALUES:
-            yield key.strip(), [*map(read_scalar, items)]
+            yield key.strip(), [read_scalar(item) for item in items]
         elif value and value[0] not in "[{|>&*":
             yield key.strip(), read_scalar(value)
 
 
 def escaped(text: str) -> str:
     """Text whose lines Markdown does not take for headings and fences."""
-    return "\n".join(f"\\{line}" if MARKDOWN_MARK.match(line) else line for line in text.split("\n"))
+    lines = []
+    for line in text.split("\n"):
+        lines.append(f"\\{line}" if MARKDOWN_MARK.match(line) else line)
+    return "\n".join(lines)
 
 
 def fenced(lines: Sequence[str]) -> list[str]:
@@ -134,7 +148,7 @@ def notebook_to_markdown(path: Path) -> str:
     """The cells of a Jupyter notebook, code between fences, without outputs. InputError if it is not one."""
     try:
         notebook = json.loads(read_whole(path))
-        blocks = [*map(_cell, notebook["cells"])]
+        blocks = [_cell(cell) for cell in notebook["cells"]]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InputError(f"{path}: not a notebook of version 4 (JSON with cells); save it again in Jupyter") from None
     return "\n\n".join(filter(str.strip, blocks))
@@ -144,7 +158,9 @@ def _cell(cell: dict[str, Any]) -> str:
     kind = cell["cell_type"]
     source = cell.get("source") or ""  # some programs leave it out of an empty cell
     text = (source if isinstance(source, str) else "".join(source)).strip("\n")
-    return "\n".join(fenced(text.split("\n"))) if text and kind == "code" else text
+    if text and kind == "code":
+        return "\n".join(fenced(text.split("\n")))
+    return text
 
 
 def read_scalar(value: str) -> Scalar:
@@ -153,6 +169,7 @@ def read_scalar(value: str) -> Scalar:
         return value[1:-1]
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
+
     if not NUMBER.fullmatch(value):
         return value
     number = float(value) if "." in value else int(value)

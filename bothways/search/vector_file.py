@@ -1,0 +1,43 @@
+"""A file of vectors of a store: one float32 row per slot, appended to, and memory-mapped for reading.
+
+The database has the number of valid rows. A row that was written but not counted, as after a kill, is overwritten by
+the next append, so a reader never sees half a vector. Letters: N slots, n new ones, H size of a vector.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from bothways.base.errors import InputError
+
+VALUE = np.dtype("<f4")
+
+
+def append_vectors(path: Path, first: int, vectors_nH: np.ndarray) -> None:
+    """Write vectors of slots from `first` on, and return once they are on disk."""
+    content = np.ascontiguousarray(vectors_nH, VALUE)
+    row_bytes = content.shape[1] * VALUE.itemsize
+
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        file.truncate(first * row_bytes)
+        file.seek(first * row_bytes)
+        file.write(content.data)
+
+        # The commit that counts these rows comes after this: it must not reach the disk before them.
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def map_vectors(path: Path, rows: int, dimension: int) -> np.ndarray:
+    """The first rows of a file, float32 [rows, dimension], read-only. InputError if it has fewer, FileNotFoundError
+    if there is no file."""
+    if not rows:
+        return np.empty((0, dimension), VALUE)
+
+    size = rows * dimension * VALUE.itemsize
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: the vectors of the store are missing")
+    if path.stat().st_size < size:
+        raise InputError(f"{path}: the vectors of the store are cut off; delete the store and index again")
+    return np.memmap(path, VALUE, "r", shape=(rows, dimension))
