@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError
-from bothways.base.io import Files, LazyTable
+from bothways.base.io import Files
+from bothways.base.registry import Registry
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
+from bothways.model.checkpoint.formats import FORMATS
+from bothways.model.families import FAMILIES
 from bothways.pretrained import DEFAULT
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
-BACKENDS = LazyTable[Opener](
-    "bothways.inference.backends",
+BACKENDS = Registry[Opener](
+    "backend",
+    "bothways.backends",
     {
-        "bothways-tfidf": "tfidf:TfidfBackend.open",
-        STATIC: "static:StaticBackend.open",
-        "torch": "encoder:EncoderBackend.open",
-        "numpy": "numpy:NumpyBackend.open",
+        "bothways-tfidf": "bothways.inference.backends.tfidf:TfidfBackend.open",
+        STATIC: "bothways.inference.backends.static:StaticBackend.open",
+        "torch": "bothways.inference.backends.encoder:EncoderBackend.open",
+        "numpy": "bothways.inference.backends.numpy:NumpyBackend.open",
     },
 )
 Library = Literal["auto", "torch", "numpy"]
@@ -39,11 +43,18 @@ def open_backend(
         return BACKENDS[STATIC](Files(path), **options)
 
     def opened(directory: Directory) -> Backend:
-        if adapter is not None or directory.format not in BACKENDS:
+        if adapter is not None or not has_own_backend(directory.format):
             return BACKENDS[library](directory, adapter=adapter, **options)
         return BACKENDS[directory.format](directory, **options)
 
     return read_unchanged(path, opened)
+
+
+def has_own_backend(name: str) -> bool:
+    """Whether a format or a family has a backend of its own. Other packages are not asked for one of ours."""
+    if name in FORMATS.entries or name in FAMILIES.entries:
+        return name in BACKENDS.entries
+    return name in BACKENDS
 
 
 def load(

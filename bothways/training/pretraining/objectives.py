@@ -7,7 +7,7 @@ is in model/losses.py.
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.base.registry import Registry
 from bothways.model.heads import MaskedLMHead
 from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.model.model import Model
@@ -209,11 +210,23 @@ def word_loss(model: Model, x_MH: Tensor, batch: Batch) -> Loss:
     return masked_lm_loss(head(x_MH), model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)
 
 
+OBJECTIVES = Registry[Callable[[PairTask], PretrainingObjective]](
+    "objective",
+    "bothways.objectives",
+    {
+        "masked": PretrainingObjective,
+        "boundary": SpanBoundary,
+        "enhanced": EnhancedDecoder,
+        "replaced": ReplacedTokens,
+        "forward": lambda pairs: OneWay(halves=False),
+        "halves": lambda pairs: OneWay(halves=True),
+    },
+)
+
+
 def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
-    if name == "forward" or name == "halves":
-        return OneWay(halves=name == "halves")
-    classes = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
-    return classes.get(name, PretrainingObjective)(pairs)
+    """The objective of a name."""
+    return OBJECTIVES[name](pairs)
 
 
 def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:

@@ -6,14 +6,22 @@ A new change is one function and one entry in CHANGES. A file is imported when i
 from collections.abc import Callable
 from typing import Any
 
-from bothways.base.io import LazyTable
-from bothways.model.families.spec import name_table
+from bothways.base.registry import Registry
 
-CHANGES = LazyTable[Callable[..., Any]](
-    "bothways.model.checkpoint.changes",
-    name_table(
-        "layers=cut:with_layers parts=cut:cut whole-heads=cut:fill_heads vocabulary=cut:cut_vocabulary"
-        " width=width:with_width new-head=new_head:with_head heads=new_head:with_heads encoder=new_head:encoder_only"
-        " int8=pack:with_int8 pack=pack:with_packed merge=pack:with_merged"
-    ),
+CHANGES = Registry[Callable[..., Any]](
+    "change",
+    "",
+    {
+        "layers": "bothways.model.checkpoint.changes.cut:with_layers",
+        "parts": "bothways.model.checkpoint.changes.cut:cut",
+        "whole-heads": "bothways.model.checkpoint.changes.cut:fill_heads",
+        "vocabulary": "bothways.model.checkpoint.changes.cut:cut_vocabulary",
+        "width": "bothways.model.checkpoint.changes.width:with_width",
+        "new-head": "bothways.model.checkpoint.changes.new_head:with_head",
+        "heads": "bothways.model.checkpoint.changes.new_head:with_heads",
+        "encoder": "bothways.model.checkpoint.changes.new_head:encoder_only",
+        "int8": "bothways.model.checkpoint.changes.pack:with_int8",
+        "pack": "bothways.model.checkpoint.changes.pack:with_packed",
+        "merge": "bothways.model.checkpoint.changes.pack:with_merged",
+    },
 )

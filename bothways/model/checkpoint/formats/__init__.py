@@ -6,7 +6,7 @@ new format is one file here and one entry in FORMATS. A format is imported when 
 
 from typing import TYPE_CHECKING
 
-from bothways.base.io import LazyTable
+from bothways.base.registry import Registry
 from bothways.model.checkpoint.directory import STATIC
 from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
@@ -14,18 +14,19 @@ from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
-FORMATS = LazyTable[type[Format]](
-    "bothways.model.checkpoint.formats",
+FORMATS = Registry[type[Format]](
+    "format",
+    "bothways.formats",
     {
-        "bothways-int8": "int8:Int8Format",
-        "bothways-pruned": "pruned:PrunedFormat",
-        "bothways-mean-layer": "mean_layer:MeanLayerFormat",
-        "bothways-linear": "linear:LinearFormat",
-        "bothways-packed": "packed:PackedFormat",
-        STATIC: "tfidf:StaticFormat",
-        "bothways-tfidf": "tfidf:TfidfFormat",
-        "bothways-adapter": "adapter:AdapterFormat",
-        "peft": "adapter:PeftFormat",
+        "bothways-int8": "bothways.model.checkpoint.formats.int8:Int8Format",
+        "bothways-pruned": "bothways.model.checkpoint.formats.pruned:PrunedFormat",
+        "bothways-mean-layer": "bothways.model.checkpoint.formats.mean_layer:MeanLayerFormat",
+        "bothways-linear": "bothways.model.checkpoint.formats.linear:LinearFormat",
+        "bothways-packed": "bothways.model.checkpoint.formats.packed:PackedFormat",
+        STATIC: "bothways.model.checkpoint.formats.tfidf:StaticFormat",
+        "bothways-tfidf": "bothways.model.checkpoint.formats.tfidf:TfidfFormat",
+        "bothways-adapter": "bothways.model.checkpoint.formats.adapter:AdapterFormat",
+        "peft": "bothways.model.checkpoint.formats.adapter:PeftFormat",
     },
 )
 
