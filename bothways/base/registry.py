@@ -59,6 +59,10 @@ class Registry(Mapping[str, T], Generic[T]):
         """All names, those of entry points last."""
         return [*self.entries, *(name for name in self._found() if name not in self.entries)]
 
+    def names_of(self, package: str) -> list[str]:
+        """The names that a package has added by entry points. package: the first part of the names of its modules."""
+        return [name for name, point in self._found().items() if point.module.partition(".")[0] == package]
+
     def __getitem__(self, name: str) -> T:
         """KeyError if there is no such name; InputError if it is that of a package that cannot be imported."""
         if name not in self.entries:

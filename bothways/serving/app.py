@@ -98,13 +98,17 @@ class Site:
         self.models = {served.name: served for served in models}
         self.default, self.limits, self.version, self.search = models[0], limits, version, search
         self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
-        self.document = openapi.description(version, root=self.root, has_store=search is not None)
+        # Routes of other packages; a path of ours stays ours.
+        tasks = {served.model.task for served in models} - {*TASKS}
+        self.added = [route for route in task_routes(sorted(tasks)) if route.path not in HANDLERS]
+        self.document = openapi.description(version, root=self.root, has_store=search is not None, added=self.added)
 
     def routes(self) -> list[Route]:
         """All routes but that of the metrics."""
-        posts = {**HANDLERS, "/embeddings": handlers.embeddings, "/": HANDLERS[self.root]}
+        of_models = HANDLERS | {route.path: handlers.route_handler(route) for route in self.added}
+        posts = {**of_models, "/embeddings": handlers.embeddings, "/": of_models[self.root]}
         paths = [(path, path, handler) for path, handler in posts.items()]
-        paths += [(f"/models/{{model}}{path}", path, handler) for path, handler in HANDLERS.items()]
+        paths += [(f"/models/{{model}}{path}", path, handler) for path, handler in of_models.items()]
         routes = [Route(whole, self.endpoint(path, handler), methods=["POST"]) for whole, path, handler in paths]
         routes += [
             Route("/info", self.info),

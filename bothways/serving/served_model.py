@@ -90,9 +90,8 @@ class ServedModel:
         if route in self.routes:
             return
         head, remedy = "", "name a model that has vectors"
-        if task := next(
-            (name for name, entry in TASKS.items() if entry.head and entry.load().route == f"/{route}"), ""
-        ):
+        tasks = dict.fromkeys((*TASKS, *(other.model.task for other in models)))
+        if task := next((name for name in tasks if TASKS[name].head and TASKS[name].load().route == f"/{route}"), ""):
             head, remedy = TASKS[task].head, TASKS[task].remedy or f"fine-tune one with `bothways finetune {task}`"
         lacks = f"has no head `{head}`" if head else "has no vectors"
         if route == "rerank":

@@ -47,7 +47,8 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 @dataclass(frozen=True)
 class Mark:
     """The properties of an option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
-    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does."""
+    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does.
+    packages: the group of entry points whose names are also values."""
 
     group: Group
     least: float = -math.inf
@@ -59,6 +60,7 @@ class Mark:
     is_first: bool = False
     is_argument: bool = False
     is_repeated: bool = False
+    packages: str = ""
 
 
 PLAIN = Mark("task")  # of a field that is declared without a mark
@@ -82,9 +84,12 @@ def option(
     metavar: str = "",
     first: bool = False,
     repeated: bool = False,
+    packages: str = "",
 ) -> Any:
     """A field that the command line sets by a flag; see `Mark`. repeated: each use of the flag adds one value."""
-    mark = Mark(group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated)
+    mark = Mark(
+        group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated, packages=packages
+    )
     return field(default=default, metadata={"option": mark})
 
 

@@ -55,7 +55,7 @@ class Pretrain(TextTraining):
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
     model: base.Size = option("model", default="mini", first=True)
     """Size of a new model."""
-    family: base.Family | None = option("model", default=None, first=True)
+    family: base.Family | None = option("model", default=None, first=True, packages="bothways.families")
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
     recipe: Literal["measured", "paper"] = option("training", default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
@@ -76,7 +76,7 @@ class Pretrain(TextTraining):
     strip_accents: bool | None = option("model", default=None, negative="--keep-accents")
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
     objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = option(
-        "task", default="auto"
+        "task", default="auto", packages="bothways.objectives"
     )
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
     pairs: Literal["auto", "next", "order", "none"] = option("task", default="auto")

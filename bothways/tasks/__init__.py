@@ -4,7 +4,7 @@ A new task is one file and one entry in TASKS. The verbs, their help and the kin
 table. A file is imported when its task is used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,15 +125,30 @@ TASKS = Registry[TaskEntry](
 )
 
 
+def trained_task(settings_class: type[Any]) -> str | None:
+    """The name of the task whose options of `finetune` these are; None if they are of no task.
+
+    A class of another package is of a task of the same package, so that no other one is imported.
+    """
+    package = settings_class.__module__.partition(".")[0]
+    for name in (*TASKS, *TASKS.names_of(package)):
+        entry = TASKS[name]
+        if entry.is_trained and entry.settings_class is settings_class:
+            return name
+    return None
+
+
 def task_of(settings: Any) -> "Task":
     """The task that these settings of `finetune` are for."""
-    return next(entry for entry in TASKS.values() if entry.is_trained and entry.settings_class is type(settings)).load()
+    name = trained_task(type(settings))
+    assert name is not None
+    return TASKS[name].load()
 
 
-def task_routes() -> "Iterator[Route]":
-    """The server's routes of all tasks."""
-    for entry in TASKS.values():
-        yield from entry.load().routes
+def task_routes(names: Iterable[str] = TASKS) -> "Iterator[Route]":
+    """The server's routes of these tasks; of all of ours by default."""
+    for name in names:
+        yield from TASKS[name].load().routes
 
 
 TRAINED_HEADS = ("spans", "tokens", "classes")  # a model with one of these was fine-tuned

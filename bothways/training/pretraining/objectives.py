@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.base.errors import InputError
 from bothways.base.registry import Registry
 from bothways.model.heads import MaskedLMHead
 from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
@@ -224,9 +225,12 @@ OBJECTIVES = Registry[Callable[[PairTask], PretrainingObjective]](
 )
 
 
-def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
-    """The objective of a name."""
-    return OBJECTIVES[name](pairs)
+def build_objective(name: str, pairs: PairTask = "none") -> PretrainingObjective:
+    """The objective of a name. InputError if another package has something else by this name."""
+    objective = OBJECTIVES[name](pairs)
+    if not isinstance(objective, PretrainingObjective):
+        raise InputError(f"objective ({name}) is a {type(objective).__name__}, not a PretrainingObjective")
+    return objective
 
 
 def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:

@@ -19,7 +19,7 @@ from bothways.model.families.spec import FamilySpec
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain
 from bothways.text.corpus.sentence_pairs import PairTask
-from bothways.training.pretraining.objectives import ObjectiveName, build_objective
+from bothways.training.pretraining.objectives import OBJECTIVES, ObjectiveName, build_objective
 
 FAMILY_OF_OBJECTIVE: Mapping[str, Family]
 FAMILY_OF_OBJECTIVE = {"replaced": "electra", "enhanced": "deberta", "forward": "bert", "halves": "bert"}
@@ -40,7 +40,6 @@ ONE_WAY = ("forward", "halves")
 class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen too; settings/base.py has why mypy sees not
     """Settings in which all values are set."""
 
-    objective: ObjectiveName
     pairs: PairTask
     mask_rate: float
     dropout: float
@@ -159,7 +158,7 @@ def model_errors(
         if objective in ONE_WAY and settings.family != "bert":
             yield f"objective ({objective}) is for a new bert; leave out {flag('objective')} or {flag('family')}"
         has_distances = "relative_positions" in family.defaults
-    if pairs != "none" and objective != "masked":
+    if pairs != "none" and objective != "masked" and objective in OBJECTIVES.entries:
         yield f"objective ({objective}) does not use sentence pairs; use {flag('pairs', 'none')}"
     if frozenset(heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
