@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from bothways.base.errors import must_be
 from bothways.base.paths import RemotePath, as_path
 from bothways.base.registry import read_entry_points
+from bothways.settings.fields import OwnObjective
 from bothways.settings.tables_in_memory import MemoryTable, TableList, as_sources
 
 NAMES = {
@@ -24,6 +25,7 @@ NAMES = {
     int: "a whole number",
     float: "a number",
     NoneType: "None",
+    OwnObjective: "an instance of PretrainingObjective",
 }
 
 NUMBERED_COLUMNS = ("words_column", "tags_column")  # in CoNLL files, whose columns have no names
@@ -101,7 +103,7 @@ def _converted_scalar(value: Any, declared: Any) -> Any:
         return str(value) if isinstance(value, RemotePath) else fspath(value)
     elif declared is Path and isinstance(value, str | PathLike) and value:
         return as_path(value)
-    elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):
+    elif declared in (bool, NoneType, MemoryTable, OwnObjective) and isinstance(value, declared):
         return value
     elif isinstance(value, {int: Integral, float: Real}.get(declared, ())) and not isinstance(value, bool):
         return declared(value)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 Held = TypeVar("Held", covariant=True)
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -37,6 +37,18 @@ OptionalLocation = Converted[Path | None, AnyPath | None]
 Locations = Converted[tuple[Path, ...], AnyPath | Iterable[AnyPath]]
 Several = Converted[tuple[Item, ...], Iterable[Item]]
 FileName = Converted[str, AnyPath]
+
+
+@runtime_checkable
+class OwnObjective(Protocol):
+    """An objective of pre-training that the user has written: an instance of a subclass of PretrainingObjective
+    (training/pretraining/objectives.py), which is above the settings."""
+
+    pairs: Any
+
+    def losses(self, module: Any, batch: Any, outputs: Any) -> Any: ...
+
+    def counts(self, batch: Any) -> Any: ...
 
 
 # Groups of options in --help, in its order.

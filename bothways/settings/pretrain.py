@@ -4,7 +4,9 @@ from typing import Literal
 
 from bothways.base.errors import InputError, flag
 from bothways.settings import base
-from bothways.settings.fields import Location, OptionalLocation, Several, argument, option
+from bothways.settings.fields import Location, OptionalLocation, OwnObjective, Several, argument, option
+
+ChosenObjective = Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 
 
 @base.settings
@@ -75,9 +77,7 @@ class Pretrain(TextTraining):
     """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
     strip_accents: bool | None = option("model", default=None, negative="--keep-accents")
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
-    objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = option(
-        "task", default="auto", packages="bothways.objectives"
-    )
+    objective: ChosenObjective | OwnObjective = option("task", default="auto", packages="bothways.objectives")
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
     pairs: Literal["auto", "next", "order", "none"] = option("task", default="auto")
     """auto: the family's. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""
