@@ -73,7 +73,7 @@ def finetune(
     train: "Table",
     labels: Any = None,
     *,
-    task: TaskName | str = "classify",
+    task: TaskName = "classify",
     model: "AnyPath | None" = None,
     text: str | None = None,
     label: str | None = None,
@@ -86,7 +86,7 @@ def finetune(
 
     train: a path or an in-memory table, as `train` of the settings; or texts, with their labels (or numbers) as
     `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer, embed or rerank, or
-    the task of another package.
+    a task of another package, which type checkers do not know.
     model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
     unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
     settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option

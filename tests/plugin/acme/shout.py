@@ -8,7 +8,7 @@ from bothways.settings.fields import argument, option
 
 
 @settings
-class Shout(Printed, Checked):
+class Shout(Checked, Printed):
     """Print a text in capital letters."""
 
     text: str = argument("TEXT")
