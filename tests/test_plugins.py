@@ -53,6 +53,7 @@ options += ["--learning-rate", "0", "--no-baselines", "--no-linear-start", "--ep
 told["finetune"] = run("finetune", "urgency", *options, "-o", folder / "run")
 told["finetune --help"] = run("finetune", "urgency", "--help")
 told["finetune broken"] = run("finetune", "broken", "--help")
+told["finetune fill"] = run("finetune", "fill", "--help")
 told["finetune classify"] = run("finetune", "classify", "--help")
 model = bothways.load(folder / "run", device="cpu")
 told["task"] = model.task
@@ -160,6 +161,11 @@ def test_a_verb_has_help_and_messages_of_its_options(told):
 def test_the_message_about_an_unknown_verb_lists_those_of_packages(told):
     assert told["unknown"]["status"] == 2
     assert "shout, finetune urgency" in told["unknown"]["messages"]
+
+
+def test_the_message_about_a_task_that_is_not_fine_tuned_calls_its_verb_unknown(told):
+    assert told["finetune fill"]["status"] == 2
+    assert told["finetune fill"]["messages"].startswith("bothways: unknown verb 'finetune fill'")
 
 
 def test_a_task_is_fine_tuned_evaluated_and_predicted(told):
