@@ -86,6 +86,12 @@ def test_names_of_packages_are_listed_last_and_are_not_iterated_over(numbers, pa
     assert numbers.names() == ["fraction", "parts", "real", "decimal"]
 
 
+def test_the_names_of_a_package_are_those_of_its_modules_that_are_not_ours(numbers, packages):
+    points, _ = packages
+    points |= {"decimal": "decimal:Decimal", "real": "decimal:Decimal", "other": "fractions:Fraction"}
+    assert numbers.names_of("decimal") == ["decimal"]
+
+
 def test_a_registry_without_a_group_reads_no_entry_points(packages):
     points, read = packages
     points["decimal"] = "decimal:Decimal"

@@ -61,7 +61,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def names_of(self, package: str) -> list[str]:
         """The names that a package has added by entry points. package: the first part of the names of its modules."""
-        return [name for name, point in self._found().items() if point.module.partition(".")[0] == package]
+        return [
+            name
+            for name, point in self._found().items()
+            if point.module.partition(".")[0] == package and name not in self.entries
+        ]
 
     def __getitem__(self, name: str) -> T:
         """KeyError if there is no such name; InputError if it is that of a package that cannot be imported."""
@@ -104,7 +108,7 @@ class Registry(Mapping[str, T], Generic[T]):
 @cache
 def read_entry_points(group: str) -> "Mapping[str, EntryPoint]":
     """The entry points of a group by name; of two with one name, that of the package that Python finds first."""
-    # Not above: it takes a fifth of the time of `import bothways`, and few programs need it.
+    # Imported here: it loads the packages of e-mail, and few programs ask for a name that is not ours.
     from importlib.metadata import entry_points
 
     found: dict[str, EntryPoint] = {}

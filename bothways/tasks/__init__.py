@@ -130,12 +130,16 @@ def trained_task(settings_class: type[Any]) -> str | None:
 
     A class of another package is of a task of the same package, so that no other one is imported.
     """
+
+    def is_of(name: str) -> bool:
+        return TASKS[name].is_trained and TASKS[name].settings_class is settings_class
+
+    ours = next(filter(is_of, TASKS), None)
+    if ours is not None:
+        return ours
+
     package = settings_class.__module__.partition(".")[0]
-    for name in (*TASKS, *TASKS.names_of(package)):
-        entry = TASKS[name]
-        if entry.is_trained and entry.settings_class is settings_class:
-            return name
-    return None
+    return next(filter(is_of, TASKS.names_of(package)), None)
 
 
 def task_of(settings: Any) -> "Task":
