@@ -6,38 +6,42 @@ Public names are imported when they are first used, so that `import bothways` is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from bothways import settings
-    from bothways.api import check, evaluate, finetune, train
-    from bothways.base.errors import InputError
-    from bothways.inference.load import load
-    from bothways.inference.predictor import Predictor
-    from bothways.measure.report.attention_map import AttentionWeights
-    from bothways.search.store import Hit, Store
-    from bothways.tasks.answer_decoding import Answer
-    from bothways.tasks.class_decoding import Prediction
-    from bothways.tasks.fill import Guess
-    from bothways.tasks.scores import Scores
-    from bothways.tasks.tag_decoding import Entity
-    from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
-    from bothways.training.callbacks import Callback
-    from bothways.training.finetuning.deliver import FineTuneResult, open_run
-    from bothways.training.finetuning.estimator import TextClassifier
-    from bothways.training.pretraining.result import PretrainingResult
+if TYPE_CHECKING:  # `as` makes a name public for type checkers, which do not compute __all__
+    from bothways import settings as settings
+    from bothways.api import check as check
+    from bothways.api import evaluate as evaluate
+    from bothways.api import finetune as finetune
+    from bothways.api import train as train
+    from bothways.base.errors import InputError as InputError
+    from bothways.inference.load import load as load
+    from bothways.inference.predictor import Predictor as Predictor
+    from bothways.measure.report.attention_map import AttentionWeights as AttentionWeights
+    from bothways.search.store import Hit as Hit
+    from bothways.search.store import Store as Store
+    from bothways.tasks.answer_decoding import Answer as Answer
+    from bothways.tasks.class_decoding import Prediction as Prediction
+    from bothways.tasks.fill import Guess as Guess
+    from bothways.tasks.scores import Scores as Scores
+    from bothways.tasks.tag_decoding import Entity as Entity
+    from bothways.text.tokenizer.tokenizer import Encoding as Encoding
+    from bothways.text.tokenizer.tokenizer import Tokenizer as Tokenizer
+    from bothways.training.callbacks import Callback as Callback
+    from bothways.training.finetuning.deliver import FineTuneResult as FineTuneResult
+    from bothways.training.finetuning.deliver import open_run as open_run
+    from bothways.training.finetuning.estimator import TextClassifier as TextClassifier
+    from bothways.training.pretraining.result import PretrainingResult as PretrainingResult
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "AttentionWeights", "Callback", "Encoding", "Entity", "FineTuneResult", "Guess", "Hit"]
-__all__ += ["InputError", "Prediction", "Predictor", "PretrainingResult", "Scores", "Store", "TextClassifier"]
-__all__ += ["Tokenizer", "check", "evaluate", "finetune", "load", "open_run", "settings", "train"]
+# The module of each public name.
 _MODULES = {
     "Answer": "tasks.answer_decoding",
     "AttentionWeights": "measure.report.attention_map",
     "Callback": "training.callbacks",
     "Encoding": "text.tokenizer.tokenizer",
     "Entity": "tasks.tag_decoding",
+    "FineTuneResult": "training.finetuning.deliver",
     "Guess": "tasks.fill",
     "Hit": "search.store",
-    "FineTuneResult": "training.finetuning.deliver",
     "InputError": "base.errors",
     "Prediction": "tasks.class_decoding",
     "Predictor": "inference.predictor",
@@ -53,6 +57,7 @@ _MODULES = {
     "open_run": "training.finetuning.deliver",
     "train": "api",
 }
+__all__ = sorted((*_MODULES, "settings"))
 
 
 def __getattr__(name: str) -> Any:

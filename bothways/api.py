@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bothways.base.errors import InputError, join_names, renamed_options
 from bothways.cli.verbs import VERBS
-from bothways.tasks import TASKS, TaskName
+from bothways.tasks import TASKS, TaskName, trained_task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,8 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     """
     trained = {name: verb for name, verb in VERBS.items() if verb.trains}
     name = next((name for name, verb in trained.items() if verb.settings_class is type(settings)), None)
+    if name is None and (task := trained_task(type(settings))) is not None:
+        name = f"finetune {task}"  # of another package
     if name is None:
         classes = ", ".join(verb.settings.rpartition(":")[2] for verb in trained.values())
         raise InputError(
@@ -57,7 +59,7 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     from bothways.training.callbacks import Callback, list_callbacks
 
     listed = list_callbacks(callbacks)  # before any work
-    result = trained[name].load(name)(settings, callbacks=listed)
+    result = VERBS[name].load(name)(settings, callbacks=listed)
     for callback in listed:
         if isinstance(callback, Callback):
             callback.on_end(result)
@@ -83,18 +85,19 @@ def finetune(
     """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
 
     train: a path or an in-memory table, as `train` of the settings; or texts, with their labels (or numbers) as
-    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer, embed or rerank.
+    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer, embed or rerank, or
+    a task of another package, which type checkers do not know.
     model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
     unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
     settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option
     that the task does not have.
     """
-    trained = {name: entry for name, entry in TASKS.items() if entry.is_trained}
-    if task not in trained:
+    if task not in TASKS or not TASKS[task].is_trained:
+        trained = [name for name, entry in TASKS.items() if entry.is_trained]
         raise InputError(f"task ({task!r}) must be one of {', '.join(trained)}")
     if labels is not None:
         train = _as_table(train, labels, task)
-    cls = trained[task].settings_class
+    cls = TASKS[task].settings_class
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
     values = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
     _check_names(values, cls, task)

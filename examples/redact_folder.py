@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bothways.base.errors import InputError
 from bothways.search.folder import find_documents
-from bothways.search.readers import document_kind, read_parts
+from bothways.search.readers import is_plain, read_parts
 
 
 def read_facts(path):
@@ -97,8 +97,7 @@ def redact(facts_file, folder, out):
         is_newer = max(status.st_mtime, status.st_ctime) > facts_file.stat().st_mtime
         if facts or is_newer:
             sys.exit(f"{document.path}: not as it was when {facts_file} was written; run `bothways extract` again")
-        is_text = document_kind(document.path) in ("text", "markdown")
-        copies[document.relative + ("" if is_text else ".txt")] = "\n\n".join(texts) + "\n"
+        copies[document.relative + ("" if is_plain(document.path) else ".txt")] = "\n\n".join(texts) + "\n"
 
     if facts_by_path:
         sys.exit(f"{next(iter(facts_by_path))}: not in {folder}; name the folder that facts were extracted from")

@@ -31,6 +31,8 @@ from typing import Any
 
 import pytest
 
+from bothways.base.registry import Registry
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = "bothways"
 
@@ -315,6 +317,8 @@ class Holdings:
                 continue
             if type(value) in CONTAINERS:
                 self.containers[name] = value
+            elif isinstance(value, Registry):
+                self.containers[name] = value.entries
             elif hasattr(value, "cache_info") and value.__module__ == self.module:
                 self.caches[name] = value
             elif isinstance(value, type) and value.__module__ == self.module:

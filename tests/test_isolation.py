@@ -63,7 +63,7 @@ def test_type_of_torch():
     torch.set_default_dtype(torch.float64)
 
 def test_registry():
-    TASKS["left"] = TASKS["classify"]
+    TASKS.add("left", TASKS["classify"])
 
 def test_name_of_a_module():
     log.left = 1
@@ -112,7 +112,7 @@ def test_clean_again_own_files():
 
 def test_clean_patched(monkeypatch, tmp_path, folder):
     monkeypatch.setenv("BOTHWAYS_API_KEY", "mine")
-    monkeypatch.setitem(TASKS, "mine", TASKS["classify"])
+    monkeypatch.setitem(TASKS.entries, "mine", TASKS["classify"])
     monkeypatch.chdir(tmp_path)
     assert (folder / "rows.csv").exists()
 

@@ -1,7 +1,9 @@
 """The public interface: `dir` lists it, annotations of `train` are typed, reprs help."""
 
+import ast
 import typing
 from dataclasses import is_dataclass
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,18 @@ def test_dir_lists_the_public_names_and_all_can_be_imported():
     assert bothways.__all__ == sorted(bothways.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = bothways.no_such_name
+
+
+def test_type_checkers_see_each_public_name_in_the_module_that_is_imported():
+    (block,) = (node for node in ast.parse(Path(bothways.__file__).read_text()).body if isinstance(node, ast.If))
+    imported = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    modules = {name: f"bothways.{module}.{name}" for name, module in bothways._MODULES.items()}
+    assert imported == {**modules, "settings": "bothways.settings"}
 
 
 def test_every_public_class_defines_a_repr():

@@ -6,15 +6,12 @@ import json
 import os
 import re
 import shutil
-from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from operator import attrgetter
 from os.path import exists
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from bothways.base.errors import InputError, MissingFile
 
@@ -24,20 +21,6 @@ LOST_AND_FOUND = "lost+found"  # in the root of a new ext4 disk
 BACKUP_SUFFIX = ".old"  # suffix of a directory that is being replaced
 MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
 WRITTEN: list[Callable[[Path, str], None]] = []  # called with each file that is complete, or directory and its marker
-
-
-class LazyTable(UserDict[str, T]):
-    """Values by name, each imported from a package when it is first used. places: FILE:NAME of each value."""
-
-    def __init__(self, package: str, places: Mapping[str, str]) -> None:
-        super().__init__()
-        self.package, self.data = package, cast(dict[str, T], dict(places))
-
-    def __getitem__(self, name: str) -> T:
-        if isinstance(place := self.data[name], str):
-            file, _, value = place.partition(":")
-            self.data[name] = attrgetter(value)(import_module(f"{self.package}.{file}"))
-        return self.data[name]
 
 
 # --- reading

@@ -1,13 +1,20 @@
-"""Registries: objects by name, each imported when it is first used; other packages add to them by entry points."""
+"""Registries: objects by name, each imported when it is used; other packages add to them by entry points.
+
+The groups of entry points are "bothways.tasks", "bothways.objectives", "bothways.families", "bothways.formats",
+"bothways.readers", "bothways.backends", "bothways.verbs" and "bothways.schemes". A name of ours is ours: entry points
+are read only for other names, and only the one of the name is imported.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bothways.base.errors import InputError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -29,12 +36,20 @@ class Registry(Mapping[str, T], Generic[T]):
     """Objects by name. A name that is not registered is looked for among the entry points of installed packages.
 
     Iteration, and `len`, are over the registered names; `names()` has those of entry points, too.
+
+    >>> from bothways.base.registry import Registry
+    >>> shapes = Registry[type]("shape", "example.shapes", {"fraction": "fractions:Fraction"})
+    >>> shapes["fraction"](1, 2)
+    Fraction(1, 2)
+    >>> shapes.add("number", complex)
+    >>> [*shapes]
+    ['fraction', 'number']
     """
 
     def __init__(self, kind: str, group: str, entries: Mapping[str, str | T]) -> None:
         """
         kind: what the objects are, for messages, such as "task"
-        group: the group of entry points, such as "bothways.tasks"
+        group: the group of entry points, such as "bothways.tasks"; "": other packages only `add`
         entries: by name, an object, or the "module:name" of one that is imported when it is used
         """
         self.kind = kind
@@ -44,23 +59,33 @@ class Registry(Mapping[str, T], Generic[T]):
     def add(self, name: str, entry: str | T, *, replace: bool = False) -> None:
         """Register an object, or the "module:name" of one. InputError if the name is taken, unless `replace`."""
         if name in self.entries and not replace:
-            raise InputError(f"{self.kind} {name!r} is registered already; choose another name")
+            raise InputError(f"{self.kind} {name!r} is registered already; choose another name, or add replace=True")
         self.entries[name] = entry
 
     def names(self) -> list[str]:
         """All names, those of entry points last."""
         return [*self.entries, *(name for name in self._found() if name not in self.entries)]
 
+    def names_of(self, package: str) -> list[str]:
+        """The names that a package has added by entry points. package: the first part of the names of its modules."""
+        return [
+            name
+            for name, point in self._found().items()
+            if point.module.partition(".")[0] == package and name not in self.entries
+        ]
+
     def __getitem__(self, name: str) -> T:
-        entry = self.entries.get(name)
-        if entry is None:
-            self.entries[name] = entry = self._from_package(name)
+        """KeyError if there is no such name; InputError if it is that of a package that cannot be imported."""
+        if name not in self.entries:
+            return self._from_package(name)
+        entry = self.entries[name]
         if isinstance(entry, str):
-            self.entries[name] = entry = load_name(entry)
+            loaded: T = load_name(entry)
+            return loaded
         return entry
 
     def __contains__(self, name: object) -> bool:
-        return name in self.entries or name in self._found()
+        return isinstance(name, str) and (name in self.entries or name in self._found())
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.entries])
@@ -68,22 +93,32 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self.entries)})"
+
     def _from_package(self, name: str) -> T:
         """The object of an entry point. KeyError if there is none."""
         point = self._found()[name]
         try:
             loaded: T = point.load()
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # whatever the module of another package raises
             raise InputError(
                 f"{self.kind} {name!r}: {point.value} cannot be imported ({error}); update or remove its package"
             ) from error
         return loaded
 
-    def _found(self) -> dict[str, EntryPoint]:
+    def _found(self) -> "Mapping[str, EntryPoint]":
         """The entry points of the group by name, read when a name is not registered."""
-        return read_entry_points(self.group)
+        return read_entry_points(self.group) if self.group else {}
 
 
 @cache
-def read_entry_points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
+def read_entry_points(group: str) -> "Mapping[str, EntryPoint]":
+    """The entry points of a group by name; of two with one name, that of the package that Python finds first."""
+    # Imported here: it loads the packages of e-mail, and few programs ask for a name that is not ours.
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        found.setdefault(point.name, point)
+    return found

@@ -101,9 +101,11 @@ def _full_name(verb: str) -> str:
 
 def _with_flags(verb: str, message: str) -> str:
     """The message, with options that it begins with as they are written here: `host (::)` is `--host (::)`."""
-    if verb not in VERBS:
+    try:
+        settings_class = VERBS[verb].settings_class
+    except (KeyError, InputError):  # unknown, or of a package that cannot be imported
         return message
-    known = options(VERBS[verb].settings_class, with_help=False)
+    known = options(settings_class, with_help=False)
     flags = {option.name: option.flags[-1] if option.flags else option.name for option in known}
     names = "|".join(flags)
     if not re.match(rf"({names}) \(", message):
@@ -188,7 +190,7 @@ def explain_unknown(name: str) -> str:
         return f"finetune needs a task before its options: {', '.join(verb.split()[1] for verb in TASK_WORDS)}"
     hint = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))
     hint = f" (did you mean {hint}?)" if hint else ""
-    return f"unknown verb {name!r}{hint}; available: {', '.join(VERBS)} (see bothways --help)"
+    return f"unknown verb {name!r}{hint}; available: {', '.join(VERBS.names())} (see bothways --help)"
 
 
 def _meant(word: str, is_task: bool) -> Sequence[str]:

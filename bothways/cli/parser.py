@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from bothways.base.errors import UsageError, nearest_name
 from bothways.base.log import print_lines
+from bothways.base.registry import read_entry_points
 from bothways.cli.verbs import VERBS
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import Option, docstrings, options
@@ -105,6 +106,8 @@ def _reader(option: Option) -> Callable[[str], Any]:
                 raise ArgumentTypeError(f"{word!r} is neither a whole number nor {' or '.join(by_word)}")
             if is_number:
                 return int(word)
+            if option.mark.packages and word not in by_word and word in read_entry_points(option.mark.packages):
+                return word
             if word not in by_word:
                 near = nearest_name(word, by_word)
                 hint = f"; did you mean {near}?" if near else ""

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import packages_named
 from bothways.base.log import working
 from bothways.base.paths import with_copies
 from bothways.base.registry import load_name
+
+if TYPE_CHECKING:
+    from bothways.tasks import TaskEntry
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,15 @@ class Verb:
         if self.waits:
             return named
         return wraps(function)(working(name)(with_copies(named)))
+
+
+def task_verb(task: "TaskEntry") -> Verb:
+    """The verb that fine-tunes a model for a task."""
+    return Verb(
+        task.settings,
+        task.run,
+        task.help,
+        output="bothways.cli.output:finetune",
+        trains=True,
+        example=task.example,
+    )

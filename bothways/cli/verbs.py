@@ -5,9 +5,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
+from bothways.base.errors import InputError
 from bothways.base.registry import Registry
-from bothways.cli.verb import Verb
+from bothways.cli.verb import Verb, task_verb
 from bothways.tasks import TASKS
+
+FINETUNE = "finetune "
 
 # Applications stand above the command line, which finds them by name.
 APPLICATIONS = ("search", "serving")
@@ -60,18 +63,7 @@ LIBRARY_VERBS: dict[str, Verb] = {
         words="distil distillation student",
         output="bothways.cli.output:distill",
     ),
-    **{
-        f"finetune {name}": Verb(
-            task.settings,
-            task.run,
-            task.help,
-            output="bothways.cli.output:finetune",
-            trains=True,
-            example=task.example,
-        )
-        for name, task in TASKS.items()
-        if task.is_trained
-    },
+    **{f"finetune {name}": task_verb(task) for name, task in TASKS.items() if task.is_trained},
     "predict": Verb(
         "bothways.settings.predict:Predict",
         "bothways.cli.commands:predict",
@@ -212,4 +204,29 @@ def all_verbs() -> dict[str, Verb]:
     return dict(in_groups(verbs))
 
 
-VERBS = Registry[Verb]("verb", "bothways.verbs", all_verbs())
+class VerbRegistry(Registry[Verb]):
+    """The verbs, and `finetune NAME` of each task of another package."""
+
+    def names(self) -> list[str]:
+        tasks = [f"{FINETUNE}{name}" for name in TASKS.names() if name not in TASKS.entries]
+        return [*super().names(), *tasks]
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.entries or not (isinstance(name, str) and name.startswith(FINETUNE)):
+            return super().__contains__(name)
+
+        task = name.removeprefix(FINETUNE)
+        # A task of ours that has no verb is one that pre-training teaches, unless it was added since.
+        return TASKS[task].is_trained if task in TASKS.entries else task in TASKS
+
+    def _from_package(self, name: str) -> Verb:
+        if not name.startswith(FINETUNE):
+            return super()._from_package(name)
+
+        task = TASKS[name.removeprefix(FINETUNE)]
+        if not task.is_trained:
+            raise InputError(f"{name}: this task has no settings; a model is not fine-tuned for it")
+        return task_verb(task)
+
+
+VERBS = VerbRegistry("verb", "bothways.verbs", all_verbs())

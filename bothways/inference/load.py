@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, needs_package
-from bothways.base.io import Files, LazyTable
+from bothways.base.io import Files
+from bothways.base.registry import Registry
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint.directory import STATIC, Directory, locate, read_unchanged
+from bothways.model.checkpoint.formats import FORMATS
+from bothways.model.families import FAMILIES
 from bothways.pretrained import DEFAULT
 
 Opener = Callable[..., Backend]  # (directory, dtype=, device=, window=, batch_tokens=)
-BACKENDS = LazyTable[Opener](
-    "bothways.inference.backends",
+BACKENDS = Registry[Opener](
+    "backend",
+    "bothways.backends",
     {
-        "bothways-tfidf": "tfidf:TfidfBackend.open",
-        STATIC: "static:StaticBackend.open",
-        "torch": "encoder:EncoderBackend.open",
-        "numpy": "numpy:NumpyBackend.open",
+        "bothways-tfidf": "bothways.inference.backends.tfidf:TfidfBackend.open",
+        STATIC: "bothways.inference.backends.static:StaticBackend.open",
+        "torch": "bothways.inference.backends.encoder:EncoderBackend.open",
+        "numpy": "bothways.inference.backends.numpy:NumpyBackend.open",
     },
 )
 Library = Literal["auto", "torch", "numpy"]
@@ -36,7 +40,7 @@ def open_backend(path: str | PathLike[str], backend: Library = "auto", **options
 
     def opened(directory: Directory) -> Backend:
         kind = directory.format
-        return BACKENDS[kind if kind in BACKENDS else library](directory, **options)
+        return BACKENDS[kind if has_own_backend(kind) else library](directory, **options)
 
     return read_unchanged(path, opened)
 
@@ -48,6 +52,13 @@ def choose_library(backend: Library) -> str:
     if backend != "auto":
         return backend
     return "torch" if find_spec("torch") else "numpy"
+
+
+def has_own_backend(name: str) -> bool:
+    """Whether a format or a family has a backend of its own. Other packages are not asked for one of ours."""
+    if name in FORMATS.entries or name in FAMILIES.entries:
+        return name in BACKENDS.entries
+    return name in BACKENDS
 
 
 def load(

@@ -10,7 +10,7 @@ from bothways.base.errors import MissingFile
 from bothways.base.log import logger
 from bothways.base.paths import RemotePath
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
-from bothways.search.readers import UNREAD_DOCUMENTS, document_kind
+from bothways.search.readers import UNREAD_DOCUMENTS, has_reader
 from bothways.text.data.globs import Chooser
 from bothways.text.data.text_files import is_compressed
 
@@ -218,7 +218,7 @@ class _Walk:
         if not entry.is_file():
             self.skipped["not a regular file"] += 1
             return
-        if document_kind(path) is None:
+        if not has_reader(path):
             suffix = "".join(path.suffixes[-2:]) if is_compressed(path) else path.suffix
             self.skipped[f"of type {suffix.lower()}" if suffix else "without a type"] += 1
             return

@@ -11,7 +11,7 @@ from threading import Event, Lock, Timer
 from typing import Any, Self
 
 from bothways.base.errors import InputError, MissingFile
-from bothways.search.readers import DocumentPart, document_kind, read_parts
+from bothways.search.readers import DocumentPart, is_plain, read_parts
 from bothways.text.data.text_files import is_compressed
 
 START_LIMIT = 60.0  # seconds
@@ -62,7 +62,7 @@ class Readers:
 
     def read(self, path: Path) -> list[DocumentPart]:
         """The parts of a file. InputError, in one line, if it cannot be read; that does not affect other files."""
-        if document_kind(path) in (None, "text", "markdown") and not is_compressed(path):
+        if is_plain(path) and not is_compressed(path):
             return [*read_parts(path, encoding=self.encoding)]
         with self._lock:
             return self._read_in_process(path)

@@ -2,32 +2,24 @@
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, flag, require, shorten
 from bothways.base.io import SURROGATES
+from bothways.base.registry import Registry
 from bothways.search.formats import plain_text
 from bothways.text.data.text_files import file_type
 
-__all__ = ["DocumentKind", "DocumentPart", "document_kind", "read_parts"]
+__all__ = ["DocumentPart", "find_reader", "has_reader", "read_parts"]
 
-DocumentKind = Literal["text", "markdown", "html", "pdf", "office", "rtf", "email", "notebook", "table"]
 TEXT_SUFFIXES = (
     "txt text rst log tex adoc org srt vtt py pyi c h cc cpp hpp cs java kt scala go rs swift js jsx mjs ts tsx vue "
     "php pl rb lua r jl m sh bash zsh fish ps1 bat sql css scss toml yaml yml json ini cfg conf env properties xml "
     "gradle cmake mk proto graphql tf"
 ).split()
-KINDS: dict[str, DocumentKind] = {
-    **{f".{suffix}": "text" for suffix in TEXT_SUFFIXES},
-    **dict.fromkeys((".md", ".markdown"), "markdown"),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
-    **dict.fromkeys((".docx", ".odt", ".pptx"), "office"),
-    **dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), "table"),
-    **{".pdf": "pdf", ".rtf": "rtf", ".eml": "email", ".ipynb": "notebook"},
-}
 UNREAD_DOCUMENTS = frozenset(
     ".doc .dot .xls .xlsx .xlsm .xlsb .ppt .pps .key .pages .numbers .ods .odp .msg .pst .mbox .epub .mobi .djvu .ps "
     ".wpd .wps .pub .one .vsd .vsdx .xps".split()
@@ -60,10 +52,27 @@ class DocumentPart:
     is_row: bool = False
 
 
-def document_kind(path: Path) -> DocumentKind | None:
-    """The kind of a file by its name; None if the name is not that of a readable file."""
-    suffix = file_type(path)
-    return KINDS.get(suffix) or ("text" if not suffix and path.stem.lower() in TEXT_NAMES else None)
+Reader = Callable[[Path, str | None], Iterable[DocumentPart]]  # (path, encoding); InputError names what is wrong
+
+
+def has_reader(path: Path) -> bool:
+    """Whether a file has a reader, by its name."""
+    extension = file_type(path).removeprefix(".")
+    return extension in READERS if extension else path.stem.lower() in TEXT_NAMES
+
+
+def find_reader(path: Path) -> Reader | None:
+    """The reader of a file by its name; None if the name is not that of a readable file."""
+    if not has_reader(path):
+        return None
+    extension = file_type(path).removeprefix(".")
+    return READERS[extension] if extension else read_text
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a file is read as text or Markdown, by readers that need no library."""
+    extension = file_type(path).removeprefix(".")
+    return not has_reader(path) or not extension or READERS.entries.get(extension) in (read_text, read_markdown)
 
 
 def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentPart]:
@@ -77,7 +86,9 @@ def read_parts(path: Path, *, encoding: str | None = None) -> Iterator[DocumentP
         raise InputError(f"encoding ({encoding}) must be a codec of Python, such as cp1252 or shift_jis") from None
     try:
         plain_text.check_regular_file(path)
-        yield from map(_encodable, _parts(path, document_kind(path) or "text", encoding))
+        read = find_reader(path) or read_text
+        parts = (part for part in read(path, encoding) if part.text and not part.text.isspace())
+        yield from map(_encodable, parts)
     except FileNotFoundError as error:
         if isinstance(error, MissingFile):
             raise
@@ -103,42 +114,85 @@ def _sound(value: Any) -> Any:
     return value
 
 
-def _parts(path: Path, kind: DocumentKind, encoding: str | None) -> Iterator[DocumentPart]:
-    parts: Iterable[DocumentPart]
-    # Each reader is imported when a file of its kind is read: the readers of tables take 0.1 s.
-    if kind == "text":
-        parts = [DocumentPart(plain_text.read_text_file(path, encoding))]
-    elif kind == "markdown":
-        whole = plain_text.read_text_file(path, encoding)
-        metadata, text, first_line = plain_text.split_front_matter(whole)
-        offset = len(whole) - len(text)
-        parts = [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
-    elif kind == "html":
-        from bothways.search.formats.html_pages import decode_html, html_to_markdown
+# --- the reader of each extension -------------------------------------------------------------------------------------
+# Libraries are imported when a file of their kind is read: those of tables take 0.1 s.
 
-        text, title = html_to_markdown(decode_html(plain_text.read_whole(path), encoding))
-        parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata={"title": title} if title else {})]
-    elif kind == "office":
-        from bothways.search.formats.office_documents import office_pages
 
-        parts = [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
-    elif kind == "email":
-        from bothways.search.formats.email_messages import email_to_markdown
+def read_text(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    return [DocumentPart(plain_text.read_text_file(path, encoding))]
 
-        text, metadata = email_to_markdown(plain_text.read_whole(path))
-        parts = [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
-    elif kind == "notebook":
-        parts = [DocumentPart(plain_text.notebook_to_markdown(path), is_markdown=True, first_line=None)]
-    elif kind == "rtf":
-        parts = [DocumentPart(_rtf_text(path), first_line=None)]
-    elif kind == "pdf":
-        parts = (DocumentPart(text, page=page, first_line=None) for page, text in pdf_pages(path))
-    else:
-        from bothways.search.formats.table_rows import table_rows
 
-        rows = table_rows(path, encoding)
-        parts = (DocumentPart(text, first_line=line, metadata=values, is_row=True) for text, line, values in rows)
-    yield from (part for part in parts if part.text and not part.text.isspace())
+def read_markdown(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    whole = plain_text.read_text_file(path, encoding)
+    metadata, text, first_line = plain_text.split_front_matter(whole)
+    offset = len(whole) - len(text)
+    return [DocumentPart(text, is_markdown=True, first_line=first_line, metadata=metadata, offset=offset)]
+
+
+def read_html(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    from bothways.search.formats.html_pages import decode_html, html_to_markdown
+
+    text, title = html_to_markdown(decode_html(plain_text.read_whole(path), encoding))
+    metadata = {"title": title} if title else {}
+    return [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
+
+
+def read_office(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    from bothways.search.formats.office_documents import office_pages
+
+    return [DocumentPart(text, is_markdown=True, page=page, first_line=None) for page, text in office_pages(path)]
+
+
+def read_email(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    from bothways.search.formats.email_messages import email_to_markdown
+
+    text, metadata = email_to_markdown(plain_text.read_whole(path))
+    return [DocumentPart(text, is_markdown=True, first_line=None, metadata=metadata)]
+
+
+def read_notebook(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    return [DocumentPart(plain_text.notebook_to_markdown(path), is_markdown=True, first_line=None)]
+
+
+def read_table(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    from bothways.search.formats.table_rows import table_rows
+
+    for text, line, values in table_rows(path, encoding):
+        yield DocumentPart(text, first_line=line, metadata=values, is_row=True)
+
+
+def read_rtf(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    return [DocumentPart(_rtf_text(path), first_line=None)]
+
+
+def read_pdf(path: Path, encoding: str | None) -> Iterable[DocumentPart]:
+    for page, text in _pdf_pages(path):
+        yield DocumentPart(text, page=page, first_line=None)
+
+
+READERS = Registry[Reader](
+    "reader",
+    "bothways.readers",
+    {
+        **dict.fromkeys(TEXT_SUFFIXES, read_text),
+        "md": read_markdown,
+        "markdown": read_markdown,
+        "html": read_html,
+        "htm": read_html,
+        "xhtml": read_html,
+        "docx": read_office,
+        "odt": read_office,
+        "pptx": read_office,
+        "csv": read_table,
+        "tsv": read_table,
+        "jsonl": read_table,
+        "parquet": read_table,
+        "pdf": read_pdf,
+        "rtf": read_rtf,
+        "eml": read_email,
+        "ipynb": read_notebook,
+    },
+)
 
 
 def _rtf_text(path: Path) -> str:
@@ -154,7 +208,7 @@ def _rtf_text(path: Path) -> str:
         raise InputError(f"{path}: not readable RTF ({shorten(error)}); save it again, or as .txt") from None
 
 
-def pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
+def _pdf_pages(path: Path) -> Iterator[tuple[int, str]]:
     """(page number from 1, text) of every page with text. InputError without pypdfium2, or if it is not a PDF."""
     require(path, "pypdfium2")
     import pypdfium2

@@ -112,19 +112,23 @@ class Site:
         self.version = version
         self.search = search
         self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
-        self.document = openapi.description(version, root=self.root, has_store=search is not None)
+        # Routes of other packages; a path of ours stays ours.
+        tasks = {served.model.task for served in models} - {*TASKS}
+        self.added = [route for route in task_routes(sorted(tasks)) if route.path not in HANDLERS]
+        self.document = openapi.description(version, root=self.root, has_store=search is not None, added=self.added)
 
     def routes(self) -> list[Route]:
         """All routes but the route of the metrics."""
-        routes = []
+        of_models = {**HANDLERS, **{route.path: handlers.route_handler(route) for route in self.added}}
         posts = {
-            **HANDLERS,
+            **of_models,
             "/embeddings": handlers.embeddings,
-            "/": HANDLERS[self.root],
+            "/": of_models[self.root],
         }
+        routes = []
         for path, handler in posts.items():
             routes.append(Route(path, self.endpoint(path, handler), methods=["POST"]))
-        for path, handler in HANDLERS.items():
+        for path, handler in of_models.items():
             routes.append(Route(f"/models/{{model}}{path}", self.endpoint(path, handler), methods=["POST"]))
 
         routes += [

@@ -1,19 +1,25 @@
 """The description of the routes (OpenAPI 3.1), and a page of it that needs no network."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from html import escape
 from typing import Any
 
 from bothways.tasks import task_routes
-from bothways.tasks.task import FLAG, LIST, NUMBER, OBJECT, ONE_OR_MANY, STRINGS, TEXT, TRUNCATE, Schema
+from bothways.tasks.task import FLAG, LIST, NUMBER, OBJECT, ONE_OR_MANY, STRINGS, TEXT, TRUNCATE, Route, Schema
 
 IDS: Schema = {"type": "array", "items": NUMBER}
 INPUTS: Schema = {"oneOf": [TEXT, IDS, {"type": "array", "items": {"oneOf": [TEXT, IDS]}}]}
 VECTORS: Schema = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 PROMPT: Schema = {"type": "string", "description": "Name of one of the model's prompts, put before each text."}
 MODEL: Schema = {"type": "string", "description": "Name of the model; by default the first."}
+
+
+def describe(route: Route) -> tuple[str, dict[str, Schema], Schema]:
+    """Summary, fields of the body, and answer of a task's route."""
+    return route.summary, {**route.fields}, route.answer
+
 
 # By route of models: summary, fields of the body (required ones end in *), answer.
 POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
@@ -67,7 +73,7 @@ POSTS: dict[str, tuple[str, dict[str, Schema], Schema]] = {
         {"ids*": {"oneOf": [IDS, {"type": "array", "items": IDS}]}, "skip_special_tokens": FLAG},
         STRINGS,
     ),
-    **{route.path: (route.summary, {**route.fields}, route.answer) for route in task_routes()},
+    **{route.path: describe(route) for route in task_routes()},
     "/attention": (
         "Attention weights of a layer and head for a text of at most 64 tokens",
         {"inputs*": TEXT, "layer": NUMBER, "head": NUMBER},
@@ -126,24 +132,28 @@ STYLE = (
 DOCS_POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
 
 
-def description(version: str, *, root: str = "/embed", has_store: bool = False) -> dict[str, Any]:
+def description(
+    version: str, *, root: str = "/embed", has_store: bool = False, added: Iterable[Route] = ()
+) -> dict[str, Any]:
     """The OpenAPI document.
 
     version: of the package.
     root: the route that POST / is.
     has_store: whether the server searches an index.
+    added: routes of other packages.
     """
+    posts = {**POSTS, **{route.path: describe(route) for route in added}}
     paths: dict[str, Any] = {}
     for path, summary in {**GETS, "/models/{model}/info": GETS["/info"]}.items():
         paths[path] = {"get": _get(summary, is_named="{model}" in path)}
-    for path, (summary, fields, answer) in POSTS.items():
+    for path, (summary, fields, answer) in posts.items():
         for full_path in (path, f"/models/{{model}}{path}"):
             operation = _post(summary, fields, answer, is_named=full_path != path)
             paths.setdefault(full_path, {})["post"] = operation
 
     if has_store:
         paths["/search"] = {"post": _post(*SEARCH, is_named=True)}
-    paths["/"]["post"] = _post(f"As {root}", *POSTS[root][1:], is_named=False)
+    paths["/"]["post"] = _post(f"As {root}", *posts[root][1:], is_named=False)
     paths["/embeddings"] = {"post": _post("As /v1/embeddings", *POSTS["/v1/embeddings"][1:], is_named=False)}
 
     scheme = {"type": "http", "scheme": "bearer"}

@@ -108,17 +108,19 @@ class ServedModel:
         that answer this one."""
         if route in self.routes:
             return
-        lacks, remedy = self._lacks(route)
+        lacks, remedy = self._lacks(route, models)
         able = [other.name for other in models if route in other.routes]
         if able:
             remedy = "post to " + " or ".join(f"/models/{name}/{route}" for name in able)
         raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
 
-    def _lacks(self, route: str) -> tuple[str, str]:
-        """Why the model does not answer a route, and a model that would."""
+    def _lacks(self, route: str, models: "Iterable[ServedModel]") -> tuple[str, str]:
+        """Why the model does not answer a route, and a model that would. models: of the server."""
         if route == "rerank":
             return self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
-        for name, entry in TASKS.items():
+        # Tasks of ours, and those of other packages that a model of the server has.
+        for name in dict.fromkeys((*TASKS, *(other.model.task for other in models))):
+            entry = TASKS[name]
             if entry.head and entry.load().route == f"/{route}":
                 remedy = entry.remedy or f"fine-tune one with `bothways finetune {name}`"
                 return f"has no head `{entry.head}`", remedy

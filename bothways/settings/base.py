@@ -83,8 +83,10 @@ class Checked:
             )
 
     def _convert(self) -> None:
+        marks = {field.name: mark_of(field) for field in fields(self)}  # type: ignore[arg-type]  # as above
         for name, declared in declared_types(type(self)).items():
-            object.__setattr__(self, name, convert(name, getattr(self, name), declared))
+            value = convert(name, getattr(self, name), declared, packages=marks[name].packages)
+            object.__setattr__(self, name, value)
 
 
 def refuse_repeated(name: str, files: Iterable[TableSource]) -> None:

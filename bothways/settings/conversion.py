@@ -13,6 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from bothways.base.errors import must_be
 from bothways.base.paths import RemotePath, as_path
+from bothways.base.registry import read_entry_points
+from bothways.settings.fields import OwnObjective
 from bothways.settings.tables_in_memory import MemoryTable, TableList, as_sources
 
 NAMES = {
@@ -23,6 +25,7 @@ NAMES = {
     int: "a whole number",
     float: "a number",
     NoneType: "None",
+    OwnObjective: "an instance of PretrainingObjective",
 }
 
 NUMBERED_COLUMNS = ("words_column", "tags_column")  # in CoNLL files, whose columns have no names
@@ -33,8 +36,11 @@ def declared_types(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def convert(name: str, value: Any, declared: Any) -> Any:
-    """The value, converted to its declared type. InputError if that is impossible."""
+def convert(name: str, value: Any, declared: Any, *, packages: str = "") -> Any:
+    """The value, converted to its declared type. InputError if that is impossible.
+
+    packages: the group of entry points whose names are also values.
+    """
     if MemoryTable in members(declared):
         value = _as_one_source(name, as_sources(name, value))
     elif get_origin(declared) is tuple and MemoryTable in members(get_args(declared)[0]):
@@ -44,6 +50,8 @@ def convert(name: str, value: Any, declared: Any) -> Any:
     try:
         return _converted(value, declared)
     except TypeError:
+        if packages and isinstance(value, str) and value in read_entry_points(packages):
+            return value
         wanted = _named(declared)
         if name.endswith("_column") and _is_whole(value):
             wanted += f", the name of a column, such as {str(value)!r}"
@@ -95,7 +103,7 @@ def _converted_scalar(value: Any, declared: Any) -> Any:
         return str(value) if isinstance(value, RemotePath) else fspath(value)
     elif declared is Path and isinstance(value, str | PathLike) and value:
         return as_path(value)
-    elif declared in (bool, NoneType, MemoryTable) and isinstance(value, declared):
+    elif declared in (bool, NoneType, MemoryTable, OwnObjective) and isinstance(value, declared):
         return value
     elif isinstance(value, {int: Integral, float: Real}.get(declared, ())) and not isinstance(value, bool):
         return declared(value)

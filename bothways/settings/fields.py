@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 Held = TypeVar("Held", covariant=True)
 Accepted = TypeVar("Accepted", contravariant=True)
@@ -39,6 +39,18 @@ Several = Converted[tuple[Item, ...], Iterable[Item]]
 FileName = Converted[str, AnyPath]
 
 
+@runtime_checkable
+class OwnObjective(Protocol):
+    """An objective of pre-training that the user has written: an instance of a subclass of PretrainingObjective
+    (training/pretraining/objectives.py), which is above the settings."""
+
+    pairs: Any
+
+    def losses(self, module: Any, batch: Any, outputs: Any) -> Any: ...
+
+    def counts(self, batch: Any) -> Any: ...
+
+
 # Groups of options in --help, in its order.
 Group = Literal["arguments", "data", "task", "model", "training", "evaluation", "output", "limits", "machine"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -47,7 +59,8 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 @dataclass(frozen=True)
 class Mark:
     """The properties of an option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
-    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does."""
+    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does.
+    packages: the group of entry points whose names are also values."""
 
     group: Group
     least: float = -math.inf
@@ -59,6 +72,7 @@ class Mark:
     is_first: bool = False
     is_argument: bool = False
     is_repeated: bool = False
+    packages: str = ""
 
 
 PLAIN = Mark("task")  # of a field that is declared without a mark
@@ -82,9 +96,12 @@ def option(
     metavar: str = "",
     first: bool = False,
     repeated: bool = False,
+    packages: str = "",
 ) -> Any:
     """A field that the command line sets by a flag; see `Mark`. repeated: each use of the flag adds one value."""
-    mark = Mark(group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated)
+    mark = Mark(
+        group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated, packages=packages
+    )
     return field(default=default, metadata={"option": mark})
 
 

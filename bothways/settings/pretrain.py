@@ -4,7 +4,9 @@ from typing import Literal
 
 from bothways.base.errors import InputError, flag
 from bothways.settings import base
-from bothways.settings.fields import Location, OptionalLocation, Several, argument, option
+from bothways.settings.fields import Location, OptionalLocation, OwnObjective, Several, argument, option
+
+ChosenObjective = Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 
 
 @base.settings
@@ -55,7 +57,7 @@ class Pretrain(TextTraining):
     """Continue from the newest intact checkpoint in the run directory, if there is one."""
     model: base.Size = option("model", default="mini", first=True)
     """Size of a new model."""
-    family: base.Family | None = option("model", default=None, first=True)
+    family: base.Family | None = option("model", default=None, first=True, packages="bothways.families")
     """Architecture of a new model. [modernbert; bert, electra or deberta if other options need it]"""
     recipe: Literal["measured", "paper"] = option("training", default="measured")
     """measured: the values in [brackets], the best in our trials. paper: the values of BERT (Devlin 2018)."""
@@ -75,9 +77,7 @@ class Pretrain(TextTraining):
     """Make a learned vocabulary lower-case. Loaded tokenizers keep their own rules."""
     strip_accents: bool | None = option("model", default=None, negative="--keep-accents")
     """Strip accents and vowel signs, if a vocabulary is learned. [if lower-casing, and they are rare in the text]"""
-    objective: Literal["auto", "masked", "boundary", "enhanced", "replaced", "forward", "halves"] = option(
-        "task", default="auto"
-    )
+    objective: ChosenObjective | OwnObjective = option("task", default="auto", packages="bothways.objectives")
     """auto: the family's. masked: MLM; boundary: SpanBERT; enhanced: DeBERTa; replaced: ELECTRA; others: causal."""
     pairs: Literal["auto", "next", "order", "none"] = option("task", default="auto")
     """auto: the family's. next: next-sentence prediction (BERT); order: sentence order (ALBERT); none: single texts."""

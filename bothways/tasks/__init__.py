@@ -4,11 +4,11 @@ A new task is one file and one entry in TASKS. The verbs, their help and the kin
 table. A file is imported when its task is used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from bothways.base.registry import load_name
+from bothways.base.registry import Registry, load_name
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
@@ -57,79 +57,102 @@ class TaskEntry:
         return task
 
 
-TASKS: dict[str, TaskEntry] = {
-    "classify": TaskEntry(
-        "bothways.tasks.classify:CLASSIFY",
-        head="classes",
-        labelled=True,
-        settings="bothways.settings.finetune:Classify",
-        help="fine-tune a text classifier",
-        example="--model my-bert --train reviews.csv -o my-classifier",
-        words="classifier classification text-classification sequence-classification sentiment intent topic "
-        "multi-label multilabel nli",
-    ),
-    "regress": TaskEntry(
-        "bothways.tasks.regress:REGRESS",
-        head="classes",
-        labelled=False,
-        settings="bothways.settings.finetune:Regress",
-        help="fine-tune a regression model: a number per text",
-        example="--model my-bert --train ratings.csv -o my-rater --label-column stars",
-        words="regression regressor rating",
-    ),
-    "tag": TaskEntry(
-        "bothways.tasks.tag:TAG",
-        head="tokens",
-        settings="bothways.settings.finetune:Tag",
-        help="fine-tune a tagger: named entities (NER), parts of speech",
-        example="--model my-bert --train train.conll --dev dev.conll -o my-tagger",
-        words="ner pos tagger tagging token tokens token-classification entities entity conll",
-    ),
-    "answer": TaskEntry(
-        "bothways.tasks.answer:ANSWER",
-        head="spans",
-        settings="bothways.settings.finetune:Answer",
-        help="fine-tune a question answering model (SQuAD)",
-        example="--model my-bert --train squad.json -o my-reader",
-        words="qa question-answering questions squad reader mrc answers",
-    ),
-    "embed": TaskEntry(
-        "bothways.tasks.embed:EMBED",
-        head="",
-        settings="bothways.settings.finetune:TrainEmbed",
-        help="fine-tune a sentence embedding model",
-        example="--model my-bert --train pairs.csv -o my-embedder",
-        words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
-        "contrastive retriever matryoshka",
-        run="bothways.cli.mining:run_embed",
-    ),
-    "rerank": TaskEntry(
-        "bothways.tasks.rerank:RERANK",
-        head="classes",
-        settings="bothways.settings.finetune:Rerank",
-        help="fine-tune a reranker: it orders what a search has found",
-        example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
-        words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
-        run="bothways.cli.mining:run",
-    ),
-    "fill": TaskEntry(
-        "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
-    ),
-    "is_next": TaskEntry(
-        "bothways.tasks.fill:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
-    ),
-}
+TASKS = Registry[TaskEntry](
+    "task",
+    "bothways.tasks",
+    {
+        "classify": TaskEntry(
+            "bothways.tasks.classify:CLASSIFY",
+            head="classes",
+            labelled=True,
+            settings="bothways.settings.finetune:Classify",
+            help="fine-tune a text classifier",
+            example="--model my-bert --train reviews.csv -o my-classifier",
+            words="classifier classification text-classification sequence-classification sentiment intent topic "
+            "multi-label multilabel nli",
+        ),
+        "regress": TaskEntry(
+            "bothways.tasks.regress:REGRESS",
+            head="classes",
+            labelled=False,
+            settings="bothways.settings.finetune:Regress",
+            help="fine-tune a regression model: a number per text",
+            example="--model my-bert --train ratings.csv -o my-rater --label-column stars",
+            words="regression regressor rating",
+        ),
+        "tag": TaskEntry(
+            "bothways.tasks.tag:TAG",
+            head="tokens",
+            settings="bothways.settings.finetune:Tag",
+            help="fine-tune a tagger: named entities (NER), parts of speech",
+            example="--model my-bert --train train.conll --dev dev.conll -o my-tagger",
+            words="ner pos tagger tagging token tokens token-classification entities entity conll",
+        ),
+        "answer": TaskEntry(
+            "bothways.tasks.answer:ANSWER",
+            head="spans",
+            settings="bothways.settings.finetune:Answer",
+            help="fine-tune a question answering model (SQuAD)",
+            example="--model my-bert --train squad.json -o my-reader",
+            words="qa question-answering questions squad reader mrc answers",
+        ),
+        "embed": TaskEntry(
+            "bothways.tasks.embed:EMBED",
+            head="",
+            settings="bothways.settings.finetune:TrainEmbed",
+            help="fine-tune a sentence embedding model",
+            example="--model my-bert --train pairs.csv -o my-embedder",
+            words="embedder sentence-embedding sentence-transformer sentence-transformers sbert sts similarity "
+            "contrastive retriever matryoshka",
+            run="bothways.cli.mining:run_embed",
+        ),
+        "rerank": TaskEntry(
+            "bothways.tasks.rerank:RERANK",
+            head="classes",
+            settings="bothways.settings.finetune:Rerank",
+            help="fine-tune a reranker: it orders what a search has found",
+            example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
+            words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
+            run="bothways.cli.mining:run",
+        ),
+        "fill": TaskEntry(
+            "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
+        ),
+        "is_next": TaskEntry(
+            "bothways.tasks.fill:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
+        ),
+    },
+)
+
+
+def trained_task(settings_class: type[Any]) -> str | None:
+    """The name of the task whose options of `finetune` these are; None if they are of no task.
+
+    A class of another package is of a task of the same package, so that no other one is imported.
+    """
+
+    def is_of(name: str) -> bool:
+        return TASKS[name].is_trained and TASKS[name].settings_class is settings_class
+
+    ours = next(filter(is_of, TASKS), None)
+    if ours is not None:
+        return ours
+
+    package = settings_class.__module__.partition(".")[0]
+    return next(filter(is_of, TASKS.names_of(package)), None)
 
 
 def task_of(settings: Any) -> "Task":
     """The task that these settings of `finetune` are for."""
-    return next(entry for entry in TASKS.values() if entry.is_trained and entry.settings_class is type(settings)).load()
+    name = trained_task(type(settings))
+    assert name is not None
+    return TASKS[name].load()
 
 
-def task_routes() -> "Iterator[Route]":
-    """The server's routes of all tasks."""
-    for entry in TASKS.values():
-        yield from entry.load().routes
+def task_routes(names: Iterable[str] = TASKS) -> "Iterator[Route]":
+    """The server's routes of these tasks; of all of ours by default."""
+    for name in names:
+        yield from TASKS[name].load().routes
 
 
 TRAINED_HEADS = ("spans", "tokens", "classes")  # a model with one of these was fine-tuned
@@ -142,8 +165,8 @@ def task_from_heads(heads: Mapping[str, int], described: "Description", *, fills
     models. fills: whether the model reads in both directions, as filling masks needs.
     """
     stored = described.metadata.get(TASK)
-    if stored in TASKS and TASKS[stored].head in ("", *heads):
-        return str(stored)
+    if isinstance(stored, str) and stored in TASKS and TASKS[stored].head in ("", *heads):
+        return stored
     head = next((head for head in TRAINED_HEADS if head in heads), "")
     if not head and described.pooling is None:
         if "masked_words" in heads:

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bothways.base.log import logger, working
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.model.parameters import CPU
+from bothways.settings.fields import OwnObjective
 from bothways.settings.tables_in_memory import MemoryTable
 from bothways.training.callbacks import Callbacks as Callbacks  # exported to whatever starts a run
 from bothways.training.callbacks import call_with_row, list_callbacks
@@ -60,10 +61,12 @@ class Run:
     ) -> None:
         self.directory, self.is_main_process = directory, is_main_process
         self.callbacks = list_callbacks(callbacks)
-        plain_settings = {key: plain_value(value) for key, value in asdict(settings).items()}
+        # Not by `asdict`, which would copy an own objective, with all that it has.
+        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        plain_settings = {key: plain_value(value) for key, value in values.items()}
         self.metadata: dict[str, Any] = {"verb": verb, "settings": plain_settings, "versions": versions()}
         self.metadata |= {"hardware": describe_hardware(device), "started": now()}
-        if commits := hub.commits(asdict(settings)):
+        if commits := hub.commits(values):
             self.metadata["hub"] = commits
         self.previous: dict[str, Any] | None = None  # metadata of the run before it was resumed
         self.has_stepped = False
@@ -233,4 +236,6 @@ def plain_value(value: Any) -> Any:
         return [plain_value(inner) for inner in value]
     if isinstance(value, MemoryTable):
         return value.record()
+    if isinstance(value, OwnObjective):
+        return type(value).__name__
     return str(value) if isinstance(value, Path) else value

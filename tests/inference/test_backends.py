@@ -38,7 +38,7 @@ class StaticBackend(Backend):
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "test-static", StaticBackend)
+    monkeypatch.setitem(BACKENDS.entries, "test-static", StaticBackend)
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / CONFIG).write_text('{"model_type": "test-static"}', encoding="utf-8")
     (tmp_path / "static/words.json").write_text(json.dumps(WORDS), encoding="utf-8")

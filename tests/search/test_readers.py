@@ -13,7 +13,7 @@ from bothways.base.errors import InputError, MissingFile
 from bothways.search.formats import plain_text
 from bothways.search.formats.html_pages import html_to_markdown
 from bothways.search.passages import split_passages
-from bothways.search.readers import DocumentPart, document_kind, read_parts
+from bothways.search.readers import DocumentPart, find_reader, read_parts, read_table, read_text
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -404,6 +404,7 @@ def test_a_file_removed_after_the_check_is_reported_as_missing(tmp_path, monkeyp
         read(path)
 
 
-def test_the_kind_of_a_file_follows_from_its_name(tmp_path):
+def test_the_reader_of_a_file_follows_from_its_name(tmp_path):
     names = ["a.TXT", "a.csv.gz", "LICENSE", "a.exe", "unknown"]
-    assert [document_kind(tmp_path / name) for name in names] == ["text", "table", "text", None, None]
+    readers = [find_reader(tmp_path / name) for name in names]
+    assert readers == [read_text, read_table, read_text, None, None]

@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ENTRY = """
 from bothways.tasks import TASKS, TaskEntry
-TASKS["sentences"] = TaskEntry(
+TASKS.add("sentences", TaskEntry(
     "tests.tasks.sentences:SENTENCES", head="classes", labelled=True, settings="tests.tasks.sentences:Sentences",
     help="fine-tune a model that counts sentences", example="--train texts.csv -o counter", words="sentence counting",
-)
+))
 """
 PROGRAM = (
     ENTRY

@@ -40,7 +40,11 @@ MAX_LABELS = 1_000_000
 
 def detect(directory: Directory) -> Format:
     """The format of a directory."""
-    return FORMATS[directory.format]() if directory.format in FORMATS else HUGGING_FACE
+    name = directory.format
+    # A family has the layout of Hugging Face; other packages are not asked for a format of its name.
+    if name in FAMILIES.entries or name not in FORMATS:
+        return HUGGING_FACE
+    return FORMATS[name]()
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import FamilySpec, architectures, name_table
+from bothways.model.families.spec import FamilySpec, architectures
 
-FIELDS = name_table(
-    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
-    " type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob classifier_dropout"
-    " initializer_range layer_norm_eps pad_token_id"
-)
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_act": "hidden_act",
+    "hidden_dropout_prob": "hidden_dropout_prob",
+    "attention_probs_dropout_prob": "attention_probs_dropout_prob",
+    "classifier_dropout": "classifier_dropout",
+    "initializer_range": "initializer_range",
+    "layer_norm_eps": "layer_norm_eps",
+    "pad_token_id": "pad_token_id",
+}
 LAYER = "encoder.layer.{}."
 LAYERS: dict[str, str | tuple[str, ...]] = {
     "layers.{}.attention.qkv": tuple(f"{LAYER}attention.self.{part}" for part in ("query", "key", "value")),
@@ -62,12 +73,20 @@ HALF_LAYER = "transformer.layer.{}."
 DISTILBERT = FamilySpec(
     model_type="distilbert",
     prefix="distilbert.",
-    config_keys=name_table(
-        "vocab_size hidden_size=dim num_hidden_layers=n_layers num_attention_heads=n_heads"
-        " intermediate_size=hidden_dim max_position_embeddings hidden_act=activation hidden_dropout_prob=dropout"
-        " attention_probs_dropout_prob=attention_dropout classifier_dropout=seq_classif_dropout initializer_range"
-        " pad_token_id"
-    ),
+    config_keys={
+        "vocab_size": "vocab_size",
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "max_position_embeddings": "max_position_embeddings",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "classifier_dropout": "seq_classif_dropout",
+        "initializer_range": "initializer_range",
+        "pad_token_id": "pad_token_id",
+    },
     defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "pooler_act": "relu"},
     write_config=lambda config: {"seq_classif_dropout": config.head_dropout},  # transformers needs a number
     new_config=lambda config: config.replace(type_vocab_size=0, pooler_act="relu"),

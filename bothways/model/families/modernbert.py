@@ -5,7 +5,7 @@ from typing import Any
 
 from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
-from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures, name_table
+from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
 DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
 LONG = 512  # tokens; shorter texts are as fast without windows
@@ -133,12 +133,23 @@ def new_config(config: EncoderConfig) -> EncoderConfig:
 MODERNBERT = FamilySpec(
     model_type="modernbert",
     prefix="model.",
-    config_keys=name_table(
-        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings"
-        " hidden_act=hidden_activation hidden_dropout_prob=mlp_dropout"
-        " attention_probs_dropout_prob=attention_dropout initializer_range layer_norm_eps=norm_eps norm_bias"
-        " classifier_dropout head_bias=classifier_bias pad_token_id"
-    ),
+    config_keys={
+        "vocab_size": "vocab_size",
+        "hidden_size": "hidden_size",
+        "num_hidden_layers": "num_hidden_layers",
+        "num_attention_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_position_embeddings": "max_position_embeddings",
+        "hidden_act": "hidden_activation",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "initializer_range": "initializer_range",
+        "layer_norm_eps": "norm_eps",
+        "norm_bias": "norm_bias",
+        "classifier_dropout": "classifier_dropout",
+        "head_bias": "classifier_bias",
+        "pad_token_id": "pad_token_id",
+    },
     defaults={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
     supported_values={"decoder_bias": (True,)},
     ignored_keys=frozenset(
@@ -147,12 +158,17 @@ MODERNBERT = FamilySpec(
         " deterministic_flash_attn initializer_cutoff_factor reference_compile"
         " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
     ),
-    parameter_names=name_table(
-        "embeddings.words=embeddings.tok_embeddings embeddings.norm final_norm"
-        " layers.{}.attention_norm=layers.{}.attn_norm layers.{}.attention.qkv=layers.{}.attn.Wqkv"
-        " layers.{}.attention.output=layers.{}.attn.Wo layers.{}.feed_forward_norm=layers.{}.mlp_norm"
-        " layers.{}.feed_forward.inner=layers.{}.mlp.Wi layers.{}.feed_forward.output=layers.{}.mlp.Wo"
-    ),
+    parameter_names={
+        "embeddings.words": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "final_norm": "final_norm",
+        "layers.{}.attention_norm": "layers.{}.attn_norm",
+        "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
+        "layers.{}.attention.output": "layers.{}.attn.Wo",
+        "layers.{}.feed_forward_norm": "layers.{}.mlp_norm",
+        "layers.{}.feed_forward.inner": "layers.{}.mlp.Wi",
+        "layers.{}.feed_forward.output": "layers.{}.mlp.Wo",
+    },
     head_names={
         "masked_words": {"transform": "head.dense", "norm": "head.norm", "bias": "decoder.bias"},
         **dict.fromkeys(("classes", "tokens", "spans"), CLASSES),

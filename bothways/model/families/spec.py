@@ -8,12 +8,6 @@ from typing import Any, Literal
 from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 
-
-def name_table(words: str) -> dict[str, str]:
-    """Names by others, from words such as `hidden_size=dim`; those without `=` are equal."""
-    return {first: second or first for first, _, second in (word.partition("=") for word in words.split())}
-
-
 # Keys of any Hugging Face config that do not change the result: written by tools, or about text generation.
 IGNORED_KEYS = frozenset(
     "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
@@ -38,10 +32,18 @@ TELLING = re.compile(
     r"rope|rotary|alibi|sliding|window|scaling|softcap|multiplier|(?<!initializer)_factor$|logit_scale|"
     r"embed(ding)?_scale|qk_(layer)?norm|(pre|post)_(layer)?norm|norm_(first|before)|parallel_|relative_"
 )
-ACTIVATIONS = name_table(  # Hugging Face's name -> ours
-    "gelu gelu_new=gelu_tanh gelu_pytorch_tanh=gelu_tanh relu silu gelu_python=gelu gelu_fast=gelu_tanh"
-    " gelu_accurate=gelu_tanh gelu_python_tanh=gelu_tanh swish=silu"
-)
+ACTIVATIONS = {  # Hugging Face's name -> ours
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "gelu_python": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "swish": "silu",
+}
 ACTIVATION_NAMES = {ours: name for name, ours in reversed(ACTIVATIONS.items())}  # ours -> Hugging Face's
 CLASS_SUFFIXES = {  # head -> the end of transformers' class name, after "For"
     "masked_words": "MaskedLM",

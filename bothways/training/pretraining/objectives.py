@@ -7,7 +7,8 @@ is in model/losses.py.
 Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,9 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bothways.base.errors import InputError
+from bothways.base.registry import Registry
 from bothways.model.heads import MaskedLMHead
 from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.model.model import Model
+from bothways.settings.fields import OwnObjective
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, mask_tokens
 from bothways.text.corpus.sampler import StepRows
@@ -209,11 +213,46 @@ def word_loss(model: Model, x_MH: Tensor, batch: Batch) -> Loss:
     return masked_lm_loss(head(x_MH), model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)
 
 
-def build_objective(name: ObjectiveName, pairs: PairTask = "none") -> PretrainingObjective:
-    if name == "forward" or name == "halves":
-        return OneWay(halves=name == "halves")
-    classes = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
-    return classes.get(name, PretrainingObjective)(pairs)
+OBJECTIVES = Registry[Callable[[PairTask], PretrainingObjective]](
+    "objective",
+    "bothways.objectives",
+    {
+        "masked": PretrainingObjective,
+        "boundary": SpanBoundary,
+        "enhanced": EnhancedDecoder,
+        "replaced": ReplacedTokens,
+        "forward": lambda pairs: OneWay(halves=False),
+        "halves": lambda pairs: OneWay(halves=True),
+    },
+)
+
+
+def build_objective(objective: str | OwnObjective, pairs: PairTask = "none") -> PretrainingObjective:
+    """The objective of a name, or an own one with these pairs. InputError if it is something else."""
+    built = OBJECTIVES[objective](pairs) if isinstance(objective, str) else objective
+    if not isinstance(built, PretrainingObjective):
+        raise InputError(f"objective ({objective_name(objective)}) is not an instance of PretrainingObjective")
+    if built.pairs != pairs and not isinstance(objective, str):
+        # Held-out text of one document has no pairs.
+        built = copy(built)
+        built.pairs = pairs
+    return built
+
+
+def objective_name(objective: str | OwnObjective) -> str:
+    """The name of an objective in messages and in the record of a run; of an own one, that of its class."""
+    return objective if isinstance(objective, str) else type(objective).__name__
+
+
+def kind_of(objective: str | OwnObjective) -> str:
+    """The name of the objective of ours that one is, or is a subclass of. "auto" stays."""
+    if isinstance(objective, str) and (objective in OBJECTIVES.entries or objective == "auto"):
+        return objective
+    built = build_objective(objective) if isinstance(objective, str) else objective
+    if isinstance(built, OneWay):
+        return "halves" if built.halves else "forward"
+    kinds = {"boundary": SpanBoundary, "enhanced": EnhancedDecoder, "replaced": ReplacedTokens}
+    return next((name for name, kind in kinds.items() if isinstance(built, kind)), "masked")
 
 
 def example_batch(store: TokenStore, step: StepRows, rows: Sequence[int], tokenizer: Tokenizer) -> Batch:

@@ -23,6 +23,7 @@ from bothways.training.pretraining.setup import (
     PretrainingSetup,
     build_setup,
     built_ahead,
+    check_own_objective,
     choose_vocabulary,
     load_start,
     open_run,
@@ -41,6 +42,7 @@ TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
 def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
     """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
     text = open_text(settings)  # before the run directory exists: a mistyped path leaves nothing behind
+    check_own_objective(settings)
     start = load_start(settings)
     settings = resolve_settings(settings, start)
     vocabulary = choose_vocabulary(settings, start)

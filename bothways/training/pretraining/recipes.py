@@ -19,7 +19,7 @@ from bothways.model.families.spec import FamilySpec
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain
 from bothways.text.corpus.sentence_pairs import PairTask
-from bothways.training.pretraining.objectives import ObjectiveName, build_objective
+from bothways.training.pretraining.objectives import ObjectiveName, build_objective, kind_of, objective_name
 
 FAMILY_OF_OBJECTIVE: Mapping[str, Family]
 FAMILY_OF_OBJECTIVE = {"replaced": "electra", "enhanced": "deberta", "forward": "bert", "halves": "bert"}
@@ -40,7 +40,6 @@ ONE_WAY = ("forward", "halves")
 class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen too; settings/base.py has why mypy sees not
     """Settings in which all values are set."""
 
-    objective: ObjectiveName
     pairs: PairTask
     mask_rate: float
     dropout: float
@@ -55,9 +54,11 @@ def with_family(settings: Pretrain) -> Pretrain:
     """Choose a family for a new model: one with the objective's head, else the one that learns fastest."""
     if settings.family or settings.from_checkpoint:
         return settings
-    family: Family | None = FAMILY_OF_OBJECTIVE.get(settings.objective)
+    kind = kind_of(settings.objective)
+    family: Family | None = FAMILY_OF_OBJECTIVE.get(kind)
     if family is None:
-        plain = settings.recipe == "paper" or settings.pairs in ("next", "order") or settings.objective == "boundary"
+        has_pairs = getattr(settings.objective, "pairs", settings.pairs) in ("next", "order")
+        plain = settings.recipe == "paper" or has_pairs or kind == "boundary"
         family = "bert" if plain else "modernbert"
     return replace(settings, family=family)
 
@@ -129,7 +130,9 @@ def resolve_settings(settings: Pretrain, start: Checkpoint | None) -> Pretrain:
     objective, pairs = settings.objective, settings.pairs
     if objective == "auto":
         objective = default_objective(start, family)
-    if pairs == "auto":
+    if pairs == "auto" and not isinstance(objective, str):
+        pairs = objective.pairs
+    elif pairs == "auto":
         pairs = family.pairs if objective == "masked" else "none"
     settings, heads = replace(settings, objective=objective, pairs=pairs), build_objective(objective, pairs).heads
     if message := next(chain(model_errors(settings, start, family, heads), run_errors(settings)), None):
@@ -142,12 +145,13 @@ def model_errors(
 ) -> Iterator[str]:
     """Errors for settings that the model does not support. A checkpoint keeps its direction; a new one-way model is a
     BERT."""
-    objective, pairs, length = settings.objective, settings.pairs, settings.max_length
+    objective, kind = objective_name(settings.objective), kind_of(settings.objective)
+    pairs, length = settings.pairs, settings.max_length
     if start:
         config = start.model.config
         if length > (most := config.max_position_embeddings):
             yield f"max_length ({length}) is more than the {most} positions of {settings.from_checkpoint}"
-        if (config.direction != "both" or objective in ONE_WAY) and objective != (direction := config.direction):
+        if (config.direction != "both" or kind in ONE_WAY) and kind != (direction := config.direction):
             yield (
                 f"objective ({objective}): {settings.from_checkpoint} has direction {direction}; leave out "
                 f"{flag('objective')}"
@@ -156,10 +160,12 @@ def model_errors(
     else:
         if length > family.max_length:
             yield f"max_length ({length}) is more than the {family.max_length} tokens of {settings.family}"
-        if objective in ONE_WAY and settings.family != "bert":
+        if kind in ONE_WAY and settings.family != "bert":
             yield f"objective ({objective}) is for a new bert; leave out {flag('objective')} or {flag('family')}"
         has_distances = "relative_positions" in family.defaults
-    if pairs != "none" and objective != "masked":
+    if not isinstance(settings.objective, str) and pairs != settings.objective.pairs:
+        yield f"pairs ({pairs}): {objective} has pairs {settings.objective.pairs}; leave out {flag('pairs')}"
+    if pairs != "none" and kind != "masked":
         yield f"objective ({objective}) does not use sentence pairs; use {flag('pairs', 'none')}"
     if frozenset(heads) not in family.architectures:
         pairless = frozenset({"masked_words"}) in family.architectures
@@ -169,22 +175,22 @@ def model_errors(
             else f"choose another {flag('family')} or {flag('objective')}"
         )
         yield f"objective ({objective}), pairs ({pairs}): {family.model_type} has no such head; {way_out}"
-    if objective == "enhanced" and not has_distances:
+    if kind == "enhanced" and not has_distances:
         yield f"objective ({objective}) needs relative positions; use {flag('family', 'deberta')}"
 
 
 def run_errors(settings: Pretrain) -> Iterator[str]:
     """Errors for masking options that the objective does not use, and for settings that this machine, its packages or
     several processes do not support."""
-    objective, named = settings.objective, f"objective ({settings.objective})"
-    if objective == "boundary" and settings.masking != "spans":
+    kind, named = kind_of(settings.objective), f"objective ({objective_name(settings.objective)})"
+    if kind == "boundary" and settings.masking != "spans":
         yield f"{named} predicts spans from their boundaries; add {flag('masking', 'spans')}"
     masks = (settings.masking, settings.mask_rate)
-    if objective in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate):
+    if kind in ONE_WAY and masks != (Pretrain.masking, Pretrain.mask_rate):
         yield f"{named} masks nothing; leave out {flag('masking')} and {flag('mask_rate')}"
-    if objective in ("replaced", "enhanced") and settings.shard:
+    if kind in ("replaced", "enhanced") and settings.shard:
         yield f"{named} shares weights between two modules, which cannot be sharded; leave out {flag('shard')}"
     if settings.tensorboard and find_spec("tensorboard") is None:
         yield str(needs_package("tensorboard", "tensorboard", "tensorboard"))
-    if objective == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
+    if kind == "replaced" and settings.deterministic and choose_device(settings.device).type == "cuda":
         yield f"{named} is not deterministic on a GPU; leave out {flag('deterministic')}"

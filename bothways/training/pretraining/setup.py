@@ -17,6 +17,7 @@ from bothways.base.log import logger
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.new_head import encoder_only
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.model.config import NO_POOLER, SIZES, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.settings.pretrain import Distill, Pretrain
@@ -39,7 +40,7 @@ from bothways.training.pretraining.initial_model import (
     module_to_train,
     new_model,
 )
-from bothways.training.pretraining.objectives import PretrainingObjective, build_objective
+from bothways.training.pretraining.objectives import OBJECTIVES, PretrainingObjective, build_objective, kind_of
 from bothways.training.pretraining.text_data import PretrainingData, Text, Vocabulary, hold_out
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
@@ -122,6 +123,19 @@ def open_text(settings: Pretrain | Distill) -> Text:
     text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
     how = settings.token_store, settings.language, settings.processes, settings.drop_duplicates
     return hold_out(Text(text, other, *how))
+
+
+def check_own_objective(settings: Pretrain) -> None:
+    """InputError for a run to resume whose objective is missing: an instance, or of a package that is not installed."""
+    file = settings.out / METADATA_FILE
+    if not settings.resume or not isinstance(settings.objective, str):
+        return
+    recorded = read_metadata(file).get("settings", {}).get("objective", "auto")
+    if recorded != "auto" and recorded not in OBJECTIVES:
+        raise InputError(
+            f"{settings.out}: was started with an own objective, {recorded}; resume it with "
+            f"Pretrain(objective={recorded}(), resume=True, ...), or install the package that has it"
+        )
 
 
 @contextmanager
@@ -225,9 +239,10 @@ def new_config(settings: Pretrain) -> EncoderConfig:
     """Config of a new model, except its vocabulary and dropout."""
     config = SIZES[settings.model].replace(max_position_embeddings=settings.max_length)
     config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
-    if settings.objective == "forward":
+    kind = kind_of(settings.objective)
+    if kind == "forward":
         return config.replace(direction="forward")
-    if settings.objective == "halves":
+    if kind == "halves":
         return config.replace(direction="halves", embedding_size=config.hidden_size // 2)
     return config
 

@@ -128,7 +128,7 @@ def scale_words(source, factor):
 
 
 def test_a_new_change_is_a_function_and_an_entry(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(CHANGES, "scale", scale_words)
+    monkeypatch.setitem(CHANGES.entries, "scale", scale_words)
     changed = CHANGES["scale"](source, factor=2.0)
     checkpoint.save(changed, tmp_path / "scaled")
     assert torch.equal(hidden(checkpoint.load(tmp_path / "scaled")), hidden(changed))

@@ -54,7 +54,7 @@ def held(make_model, tokenizer):
 
 
 def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat)
+    monkeypatch.setitem(FORMATS.entries, SignFormat.model_type, SignFormat)
     assert format_of(held).model_type == "test-signs"
     checkpoint.save(held, tmp_path / "model")
     assert (tmp_path / "model/signs.safetensors").exists() and not (tmp_path / "model" / WEIGHTS).exists()
@@ -70,7 +70,7 @@ def test_a_format_is_one_entry(held, monkeypatch, tmp_path, capsys):
 
 
 def test_other_libraries_get_files_that_they_can_read(held, monkeypatch, tmp_path):
-    monkeypatch.setitem(FORMATS, SignFormat.model_type, SignFormat)
+    monkeypatch.setitem(FORMATS.entries, SignFormat.model_type, SignFormat)
     checkpoint.save(held, tmp_path / "model")
     predictor = load(tmp_path / "model", dtype="float32", device="cpu")
     source, is_encoder = files_for_others(tmp_path / "model", tmp_path / "others", task_method(predictor))
@@ -79,7 +79,7 @@ def test_other_libraries_get_files_that_they_can_read(held, monkeypatch, tmp_pat
 
 def test_without_its_entry_a_format_is_unknown(held, monkeypatch, tmp_path):
     with monkeypatch.context() as patched:
-        patched.setitem(FORMATS, SignFormat.model_type, SignFormat)
+        patched.setitem(FORMATS.entries, SignFormat.model_type, SignFormat)
         checkpoint.save(held, tmp_path / "model")
     with pytest.raises(InputError, match="'test-signs' is not supported"):
         checkpoint.load(tmp_path / "model")

@@ -7,21 +7,22 @@ The folder of adapters is known here by a name alone.
 from collections.abc import Callable
 from typing import Any
 
-from bothways.base.io import LazyTable
+from bothways.base.registry import Registry
 
-CHANGES = LazyTable[Callable[..., Any]](
-    "bothways.model",
+CHANGES = Registry[Callable[..., Any]](
+    "change",
+    "",
     {
-        "layers": "checkpoint.changes.cut:with_layers",
-        "parts": "checkpoint.changes.cut:cut",
-        "whole-heads": "checkpoint.changes.cut:fill_heads",
-        "vocabulary": "checkpoint.changes.cut:cut_vocabulary",
-        "width": "checkpoint.changes.width:with_width",
-        "new-head": "checkpoint.changes.new_head:with_head",
-        "heads": "checkpoint.changes.new_head:with_heads",
-        "encoder": "checkpoint.changes.new_head:encoder_only",
-        "int8": "checkpoint.changes.pack:with_int8",
-        "pack": "checkpoint.changes.pack:with_packed",
-        "merge": "adapters.attach:with_merged",
+        "layers": "bothways.model.checkpoint.changes.cut:with_layers",
+        "parts": "bothways.model.checkpoint.changes.cut:cut",
+        "whole-heads": "bothways.model.checkpoint.changes.cut:fill_heads",
+        "vocabulary": "bothways.model.checkpoint.changes.cut:cut_vocabulary",
+        "width": "bothways.model.checkpoint.changes.width:with_width",
+        "new-head": "bothways.model.checkpoint.changes.new_head:with_head",
+        "heads": "bothways.model.checkpoint.changes.new_head:with_heads",
+        "encoder": "bothways.model.checkpoint.changes.new_head:encoder_only",
+        "int8": "bothways.model.checkpoint.changes.pack:with_int8",
+        "pack": "bothways.model.checkpoint.changes.pack:with_packed",
+        "merge": "bothways.model.adapters.attach:with_merged",
     },
 )

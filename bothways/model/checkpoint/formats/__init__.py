@@ -7,7 +7,7 @@ Adapters stand first, as any model may have one; their folder, model/adapters, i
 
 from typing import TYPE_CHECKING
 
-from bothways.base.io import LazyTable
+from bothways.base.registry import Registry
 from bothways.model.checkpoint.directory import STATIC
 from bothways.model.checkpoint.formats.format import Format
 from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
@@ -15,18 +15,19 @@ from bothways.model.checkpoint.formats.hugging_face import HUGGING_FACE
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
-FORMATS = LazyTable[type[Format]](
-    "bothways.model",
+FORMATS = Registry[type[Format]](
+    "format",
+    "bothways.formats",
     {
-        "bothways-adapter": "adapters.formats:AdapterFormat",
-        "peft": "adapters.formats:PeftFormat",
-        "bothways-int8": "checkpoint.formats.int8:Int8Format",
-        "bothways-pruned": "checkpoint.formats.pruned:PrunedFormat",
-        "bothways-mean-layer": "checkpoint.formats.mean_layer:MeanLayerFormat",
-        "bothways-linear": "checkpoint.formats.linear:LinearFormat",
-        "bothways-packed": "checkpoint.formats.packed:PackedFormat",
-        STATIC: "checkpoint.formats.tfidf:StaticFormat",
-        "bothways-tfidf": "checkpoint.formats.tfidf:TfidfFormat",
+        "bothways-adapter": "bothways.model.adapters.formats:AdapterFormat",
+        "peft": "bothways.model.adapters.formats:PeftFormat",
+        "bothways-int8": "bothways.model.checkpoint.formats.int8:Int8Format",
+        "bothways-pruned": "bothways.model.checkpoint.formats.pruned:PrunedFormat",
+        "bothways-mean-layer": "bothways.model.checkpoint.formats.mean_layer:MeanLayerFormat",
+        "bothways-linear": "bothways.model.checkpoint.formats.linear:LinearFormat",
+        "bothways-packed": "bothways.model.checkpoint.formats.packed:PackedFormat",
+        STATIC: "bothways.model.checkpoint.formats.tfidf:StaticFormat",
+        "bothways-tfidf": "bothways.model.checkpoint.formats.tfidf:TfidfFormat",
     },
 )
 
