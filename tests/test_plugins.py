@@ -100,10 +100,9 @@ told["same as bert"] = of_family.fill("the [MASK] sat") == filled
 
 from acme.halves import HalvesFormat
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.formats.hugging_face import write_files
 
 (folder / "halves").mkdir()
-write_files(checkpoint.load(folder / "start"), folder / "halves", HalvesFormat())
+HalvesFormat().save(checkpoint.load(folder / "start"), folder / "halves")
 told["files"] = sorted(path.name for path in (folder / "halves").iterdir())
 told["format"] = len(bothways.load(folder / "halves", device="cpu").fill("the [MASK] sat")[0])
 

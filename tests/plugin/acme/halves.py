@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from bothways.model.checkpoint.formats.format import Format, StoredModel
-from bothways.model.checkpoint.formats.hugging_face import hf_state_dict
+from bothways.model.checkpoint.formats.format import StoredModel
+from bothways.model.checkpoint.formats.hugging_face import LayoutFormat, hf_state_dict
 from bothways.model.families import FAMILIES
 
 WEIGHTS = "halves.npz"
 
 
-class HalvesFormat(Format):
+class HalvesFormat(LayoutFormat):
     model_type = "acme-halves"
 
     def open(self, directory):
