@@ -20,9 +20,7 @@ from bothways.text.tokenizer.fast import BertBackend
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool
 
-BLOCK_CHARACTERS = (
-    1_000_000  # characters per task: large enough to outweigh the transfer, small enough for the CPU caches
-)
+BLOCK_CHARACTERS = 1_000_000  # per task: enough to outweigh the transfer, few enough for the CPU caches
 SEVERAL_BLOCKS = 4  # from which on processes are started, which takes as long as encoding these
 READ_AHEAD = 2  # tasks queued beyond the number of processes
 
@@ -30,7 +28,9 @@ READ_AHEAD = 2  # tasks queued beyond the number of processes
 class EncodedBlock(NamedTuple):
     """Encoded documents, without those that have no words.
 
-    ids [T]; sentence_sizes: tokens per sentence; document_sizes: sentences per document.
+    ids [T]: of all documents.
+    sentence_sizes: tokens per sentence.
+    document_sizes: sentences per document.
     """
 
     ids: np.ndarray
@@ -47,24 +47,37 @@ def sentences(document: str, language: str) -> Iterator[str]:
             try:
                 yield from segment(language, line)
             except UnicodeEncodeError:
-                yield from segment(language, line.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+                # A pair of surrogates becomes its character, a lone one U+FFFD.
+                repaired = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                yield from segment(language, repaired)
 
 
 def encode(
-    documents: Iterable[str], tokenizer: Tokenizer, *, language: str, processes: int | None = None
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    *,
+    language: str,
+    processes: int | None = None,
 ) -> Generator[EncodedBlock, None, None]:
     """Encode the documents in blocks; the order does not depend on the number of processes.
 
-    processes: None or 0 means one per core; a short text is encoded by this one. InputError if a process dies;
-    exceptions of `documents` are passed on. Close the iterator to stop the processes.
+    documents: the documents; their exceptions are passed on.
+    tokenizer: encodes each sentence.
+    language: whose rules end a sentence.
+    processes: None or 0 means one per core; a short text is encoded by this one.
+
+    Close the iterator to stop the processes. InputError if a process dies.
     """
     if processes is not None and processes < 0:
         raise InputError(f"processes ({processes}) must be at least 1; leave it out for one per core")
-    encoder, num_processes = DocumentEncoder(tokenizer, language), processes or num_cores()
+
+    encoder = DocumentEncoder(tokenizer, language)
+    num_processes = processes or num_cores()
     is_small, blocks = are_fewer(_blocks(documents), SEVERAL_BLOCKS)
     if num_processes == 1 or is_small:
         yield from map(encoder, blocks)
         return
+
     with worker_pool(num_processes, "encode text", _start, encoder) as pool:
         pending: deque[Future[EncodedBlock]] = deque()
         for block in blocks:
@@ -89,7 +102,8 @@ def _blocks(documents: Iterable[str]) -> Iterator[list[str]]:
         size += len(document)
         if size >= BLOCK_CHARACTERS:
             yield block
-            block, size = [], 0
+            block = []
+            size = 0
     yield block
 
 
@@ -104,15 +118,24 @@ class DocumentEncoder:
         ids_T = array(id_dtype(len(self.tokenizer)).char)  # grows in place; nested lists would not fit the CPU caches
         sentence_sizes: list[int] = []
         document_sizes: list[int] = []
+
         for document in documents:
             num_before = len(sentence_sizes)
             for index, sentence in enumerate(self.sentences(document)):
-                if ids := self.tokenizer.ids(sentence, leading_space=index > 0):
+                ids = self.tokenizer.ids(sentence, leading_space=index > 0)
+                if ids:
                     ids_T.fromlist(ids)
                     sentence_sizes.append(len(ids))
-            if len(sentence_sizes) > num_before:
-                document_sizes.append(len(sentence_sizes) - num_before)
-        return EncodedBlock(np.array(ids_T), np.array(sentence_sizes, np.int64), np.array(document_sizes, np.int64))
+
+            num_sentences = len(sentence_sizes) - num_before
+            if num_sentences:
+                document_sizes.append(num_sentences)
+
+        return EncodedBlock(
+            ids=np.array(ids_T),
+            sentence_sizes=np.array(sentence_sizes, np.int64),
+            document_sizes=np.array(document_sizes, np.int64),
+        )
 
     def sentences(self, document: str) -> Iterable[str]:
         split = sentences(document, self.language)
