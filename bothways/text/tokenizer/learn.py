@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.text.tokenizer import basic as accents
+from bothways.text.tokenizer import accents
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool

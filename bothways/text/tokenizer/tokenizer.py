@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from bothways.base.errors import InputError, format_count, shorten
 from bothways.base.io import Files
-from bothways.text.tokenizer.basic import count_surrogates
+from bothways.text.tokenizer.characters import count_surrogates
 from bothways.text.tokenizer.fast import BertBackend, TokenSpan
 from bothways.text.tokenizer.library import LibraryBackend
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
