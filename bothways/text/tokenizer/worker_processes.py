@@ -114,7 +114,7 @@ def in_order(
             try:
                 waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in pending)
                 while True:
-                    while len(pending) < 2 * workers and (task := next(remaining, None)) is not None:
+                    for task in islice(remaining, 2 * workers - len(pending)):
                         pending.append(task)
                         waiting.append(pool.submit(function, task))
 
