@@ -27,7 +27,13 @@ Task = TypeVar("Task")
 Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 
-def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
+def epoch_order(
+    num_examples: int,
+    *,
+    seed: int,
+    epoch: int,
+    part: int = 0,
+) -> np.ndarray:
     """A random permutation of the examples for one epoch, or for one part of it. [num_examples]"""
     from bothways.base.rng import Purpose, generator  # imports numpy.random
 
@@ -182,6 +188,7 @@ def build_in_processes(
             workers.append(worker)
             theirs.close()  # so that reading from a worker that was killed ends
 
+        # In a thread, so that results are read, and workers get tasks, while this process computes.
         with closing(prefetch(_in_turn(tasks, pipes))) as items:
             yield from items
     finally:

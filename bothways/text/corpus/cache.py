@@ -61,6 +61,7 @@ def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
     for store in cached_stores(folder):
         store_name = store.path.name.strip(".").removesuffix(".unfinished")
         with try_lock(folder / store_name) as is_locked:
+            # A run that builds the store holds the lock.
             if not is_locked:
                 in_use.append(store)
                 continue
@@ -134,5 +135,6 @@ def _modified(path: Path) -> str:
 
 
 def _disk_use(file: Path) -> int:
+    # A store that is fetched in part has holes, which take no space.
     status = file.stat()
-    return min(status.st_size, status.st_blocks * 512)  # a store that is fetched in part has holes
+    return min(status.st_size, status.st_blocks * 512)

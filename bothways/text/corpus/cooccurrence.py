@@ -2,7 +2,9 @@
 
 Sources: Levy & Goldberg 2014, section 3; square root of the singular values: Levy 2015, section 3.3. An encoder
 initialized with these vectors starts with similar tokens close together. Counting takes seconds, while learning this by
-training takes millions of tokens. Letters: T tokens, V vocabulary entries, E embedding size.
+training takes millions of tokens: after 0.4 M tokens the perplexity is 608 instead of 1,006 (docs/LOG.md).
+
+Letters: T tokens, V vocabulary entries, E embedding size.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from bothways.text.corpus.sentence_pairs import ranges
 from bothways.text.corpus.token_store import TokenStore
 
 WINDOW = 4  # tokens on each side; a token at distance d counts 1/d
-MOST_TOKENS = 1 << 24  # tokens to count; more add little
+MOST_TOKENS = 1 << 24  # tokens to count; vectors of 33 M and of 104 M were about equal (docs/LOG.md)
 BLOCK = 1 << 22  # tokens counted at a time
 SMOOTHING = 0.75  # power of the contexts' frequencies (Levy 2015, section 3.2)
 OVERSAMPLING = 16  # of the randomized factorization (Halko 2011, algorithm 4.4)
@@ -26,7 +28,14 @@ ROUNDS = 2  # of its subspace iteration
 Vectors = NDArray[np.float32]
 
 
-def word_vectors(store: TokenStore, documents: np.ndarray, vocab_size: int, size: int, *, seed: int) -> Vectors:
+def word_vectors(
+    store: TokenStore,
+    documents: np.ndarray,
+    vocab_size: int,
+    size: int,
+    *,
+    seed: int,
+) -> Vectors:
     """A vector for each vocabulary entry, [V, E], with mean 0 and standard deviation 1 over all elements.
 
     store: the token store.
@@ -36,6 +45,7 @@ def word_vectors(store: TokenStore, documents: np.ndarray, vocab_size: int, size
     seed: of the sample and the factorization.
     """
     draws = generator(seed, Purpose.EXTRAS, 1)
+    # Each pair is counted in its order, and then in both.
     counts_VV = sparse.csr_matrix((vocab_size, vocab_size), dtype=np.float32)
     for ids_T in _token_blocks(store, draws.permutation(documents)):
         counts_VV = counts_VV + _count_pairs(ids_T, vocab_size)
@@ -49,7 +59,7 @@ def word_vectors(store: TokenStore, documents: np.ndarray, vocab_size: int, size
 def _token_blocks(store: TokenStore, documents: np.ndarray) -> Iterator[np.ndarray]:
     """The tokens of these documents in blocks of BLOCK tokens, up to MOST_TOKENS."""
     bounds = store.sentences[store.documents]
-    sizes = (bounds[1:] - bounds[:-1])[documents]
+    sizes = np.diff(bounds)[documents]
     documents = documents[sizes.cumsum() - sizes < MOST_TOKENS]
 
     for rows in token_batches(range(len(documents)), sizes, BLOCK):

@@ -231,7 +231,12 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
     return file_type, compression, digest
 
 
-def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+def _text_documents(
+    path: Path,
+    unit: Unit,
+    on_row_error: RowErrorHandler,
+    encoding: str | None,
+) -> Iterator[str]:
     if _has_json_lines(path, encoding):
         raise InputError(
             f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "

@@ -59,7 +59,13 @@ class MaskRule:
         )
 
 
-def mask_tokens(batch: Batch, rule: MaskRule, *, seed: int, example_ids: np.ndarray) -> Batch:
+def mask_tokens(
+    batch: Batch,
+    rule: MaskRule,
+    *,
+    seed: int,
+    example_ids: np.ndarray,
+) -> Batch:
     """The batch with masked input ids, and masked_positions, masked_labels (original ids) and masked_draws. [M]
 
     batch: the batch, on the CPU.

@@ -37,7 +37,12 @@ class StepRows:
         return _unpickle, (self.epoch, self.section, self.rows, used)
 
 
-def _unpickle(epoch: int, section: int, rows: list[int], columns: Sequence[np.ndarray]) -> StepRows:
+def _unpickle(
+    epoch: int,
+    section: int,
+    rows: list[int],
+    columns: Sequence[np.ndarray],
+) -> StepRows:
     """A step whose examples are zero in all other rows."""
     num_rows = max(rows, default=-1) + 1
     filled = []

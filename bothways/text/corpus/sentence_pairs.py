@@ -81,6 +81,7 @@ def make_examples(
             f"use {flag('pairs', 'none')}"
         )
 
+    # All sentences at once: 8 M tokens take 0.1 s, chunk by chunk 2.8 s (docs/LOG.md).
     first_D = store.documents[documents]
     last_D = store.documents[documents + 1]
     counts_D = last_D - first_D
@@ -147,8 +148,10 @@ def _next_sentence(
     """
     target_S, cut_S, coin_S = _draw_targets(text, room)
 
+    # At least two sentences, if the document has two. Chunks of one sentence made 61 % of the pairs of 64 tokens random
+    # (docs/LOG.md).
     end_S = np.searchsorted(store.sentences, store.sentences[text.position] + target_S)
-    end_S = np.maximum(end_S, text.position + 2)  # at least two sentences, if the document has two
+    end_S = np.maximum(end_S, text.position + 2)
     end_S = np.minimum(end_S, text.last)
     middle_S = text.position + 1 + random_integers(cut_S, end_S - text.position - 1)
     random_S = (middle_S == end_S) | (coin_S < 0.5)  # nothing follows a single sentence
@@ -201,6 +204,7 @@ def _sentence_order(
     """
     target_S, cut_S, coin_S = _draw_targets(text, room)
     starts = store.sentences
+    # From sizes alone, 50.5 % of the orders can be told; 56 % if all documents were read forward (docs/LOG.md).
     mirrored_S = text.first + text.last - 1 - text.position
     index_S = np.where(backward_S, mirrored_S, text.position)
 
@@ -350,6 +354,7 @@ def random_segments(
     other_R = np.searchsorted(ends_O, rank_R, "right")
     drawn_R = first_O[other_R] + rank_R - ends_O[other_R] + counts_O[other_R]
 
+    # Sizes alone told 65.4 % of the labels while a segment could end early with its document, and tell 50.2 % now.
     stops_R = store.sentences[first_O[other_R] + counts_O[other_R]]
     fitting_R = np.searchsorted(store.sentences, stops_R - sizes_R, "right") - 1
     starts_R = store.sentences[np.maximum(np.minimum(drawn_R, fitting_R), first_O[other_R])]

@@ -127,6 +127,7 @@ def open_or_build(
     origin = _origin(key, tokenizer, language=language, drop_duplicates=drop_duplicates)
     folder = directory / array_files.digest(origin)
 
+    # Most runs find the store: opening it and checking every checksum of 403 MB of text takes 0.09 s (docs/RESULTS.md).
     opened = _open_store(folder)
     if opened is None:
         build_folder = array_files.storage_of(folder).build_folder(folder)
@@ -163,7 +164,13 @@ def open_or_build(
     )
 
 
-def _origin(key: str, tokenizer: Tokenizer, *, language: str, drop_duplicates: bool) -> dict[str, Any]:
+def _origin(
+    key: str,
+    tokenizer: Tokenizer,
+    *,
+    language: str,
+    drop_duplicates: bool,
+) -> dict[str, Any]:
     """Everything the content of a store depends on."""
     return {
         "format": FORMAT,
@@ -212,7 +219,8 @@ class DocumentReader:
         return self.num_bytes / 1e6
 
     def __iter__(self) -> Iterator[str]:
-        seen: set[bytes] = set()  # about 100 bytes per document
+        # Digests instead of texts: about 100 bytes per document.
+        seen: set[bytes] = set()
         start = time.perf_counter()
         last_report = start
 

@@ -41,7 +41,7 @@ def fuse(
     above: for each ranking, a slot must have a greater score to be in it.
 
     The CANDIDATES best of each ranking are compared by the mean of their scores, each scaled to 0..1 among the
-    candidates. On SciFact and Cranfield this is better than fusing ranks (docs/LOG.md).
+    candidates. On SciFact and Cranfield this has nDCG@10 0.733 and 0.567, fusing ranks 0.722 and 0.558 (docs/LOG.md).
     """
     all_allowed = bool(allowed_N.all())
     num_candidates = max(number, CANDIDATES)

@@ -25,7 +25,7 @@ _WORD = re.compile("[^ ]+")
 class CharacterTable(dict[int, str]):
     """Code point -> replacement, with spaces around characters that are words of their own. Filled on demand.
 
-    The parameters are those of `Splitter`.
+    Parameters: see `Splitter`.
     """
 
     def __init__(

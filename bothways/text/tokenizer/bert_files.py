@@ -1,6 +1,6 @@
 """BERT tokenizer files as in transformers: vocab.txt, tokenizer.json and its config.
 
-formats.py locates tokenizer files and reads those of other encoders.
+formats.py locates tokenizer files, and reads the files of other encoders.
 """
 
 import json
@@ -150,13 +150,25 @@ def read_bert_json(content: dict[str, Any], file: Path, files: Files) -> Tokeniz
     )
 
 
-def _reject_unknown_keys(file: Path, values: Mapping[str, Any], keys: Sequence[str], *, owner: str = "") -> None:
+def _reject_unknown_keys(
+    file: Path,
+    values: Mapping[str, Any],
+    keys: Sequence[str],
+    *,
+    owner: str = "",
+) -> None:
     for key, value in values.items():
         if key not in keys and value is not None:
             raise InputError(f"{file}: {owner}{shorten(key)} is not a setting of BERT's; remove it")
 
 
-def _check_value(file: Path, name: str, value: Any, *, expected: Any) -> None:
+def _check_value(
+    file: Path,
+    name: str,
+    value: Any,
+    *,
+    expected: Any,
+) -> None:
     if value != expected:
         raise InputError(f"{file}: {name} {short_repr(value)} is not supported; BERT's is {expected!r}")
 
@@ -411,7 +423,13 @@ def _entries(tokens: Sequence[str], added: Sequence[AddedToken]) -> list[dict[st
     return entries
 
 
-def _config(splitter: Splitter, max_length: int, segments: int, *, added: list[dict[str, Any]]) -> dict[str, Any]:
+def _config(
+    splitter: Splitter,
+    max_length: int,
+    segments: int,
+    *,
+    added: list[dict[str, Any]],
+) -> dict[str, Any]:
     """The content of tokenizer_config.json."""
     config: dict[str, Any] = {}
     if segments < 2:

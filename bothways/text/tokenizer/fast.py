@@ -118,6 +118,7 @@ class BertBackend:
                 text = text.translate(_DROP_FALSE_SPACES)
                 break
 
+        # These look-ups take 5 to 6 s of 14 on 100 MB, and new chunks another 5 to 6 (docs/RESULTS.md).
         return list(chain.from_iterable(map(self._cache.__getitem__, text.split())))
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
@@ -234,7 +235,13 @@ class BertBackend:
             return text.rstrip() + token[len(CONTINUATION) :]
         return text + token
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        tokens: Sequence[str],
+        max_length: int,
+        segments: int,
+    ) -> None:
         from bothways.text.tokenizer import bert_files
 
         bert_files.save(

@@ -178,7 +178,12 @@ def _model_type(model: dict[str, Any]) -> str:
     return "WordPiece" if "continuing_subword_prefix" in model else "none"
 
 
-def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path, files: Files) -> TokenizerData:
+def _library_data(
+    content: dict[str, Any],
+    config: dict[str, Any],
+    file: Path,
+    files: Files,
+) -> TokenizerData:
     """The data of a tokenizer.json that is not BERT's."""
     space_symbol = _space_symbol(content, file)
     entries = _vocab(content, file)

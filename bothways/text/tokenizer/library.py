@@ -61,7 +61,13 @@ class LibraryBackend:
 
     has_bos_and_eos = True
 
-    def __init__(self, content: str, vocab: dict[str, int], space_symbol: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        content: str,
+        vocab: dict[str, int],
+        space_symbol: str,
+        config: dict[str, Any],
+    ) -> None:
         self.content = content
         self.vocab = vocab
         self.space_symbol = space_symbol
@@ -151,7 +157,13 @@ class LibraryBackend:
         needs_space = text != "" and not text[-1].isspace()
         return f"{text} {word}" if needs_space else text + word
 
-    def save(self, path: str | PathLike[str], tokens: Sequence[str], max_length: int, segments: int) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        tokens: Sequence[str],
+        max_length: int,
+        segments: int,
+    ) -> None:
         """Write tokenizer.json and tokenizer_config.json; for BPE also vocab.json and merges.txt."""
         directory = Path(path)
         directory.mkdir(parents=True, exist_ok=True)
@@ -232,7 +244,13 @@ class LibraryBackend:
             id_map[theirs] = self.vocab[entry["content"]]
         return library, {theirs: ours for theirs, ours in id_map.items() if theirs != ours}
 
-    def _trim(self, text: str, token: str, start: int, end: int) -> tuple[int, int]:
+    def _trim(
+        self,
+        text: str,
+        token: str,
+        start: int,
+        end: int,
+    ) -> tuple[int, int]:
         """Exclude the spaces at both ends that are part of the token, perhaps all of it."""
         core = token.strip().strip(self.space_symbol)
         leading = token.index(core) if core else len(token)

@@ -256,7 +256,12 @@ class Tokenizer:
 
     # --- text -> ids ----------------------------------------------------------------------------------------------
 
-    def encode(self, text: str, pair: str | None = None, allow_special: bool | Sequence[str] = False) -> Encoding:
+    def encode(
+        self,
+        text: str,
+        pair: str | None = None,
+        allow_special: bool | Sequence[str] = False,
+    ) -> Encoding:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP].
 
         text: the text.
@@ -321,7 +326,13 @@ class Tokenizer:
             pairs = zip(block, ids_by_text, strict=True)
             yield [self._encode_whole([TokenizedText(text, self, ids=ids)]) for text, ids in pairs]
 
-    def encode_windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:
+    def encode_windows(
+        self,
+        text: str,
+        pair: str | None = None,
+        size: int = 512,
+        overlap: int = 128,
+    ) -> list[Encoding]:
         """Sliding windows over a text: encodings of at most `size` tokens, special tokens included.
 
         text: the text.
@@ -333,7 +344,14 @@ class Tokenizer:
         """
         return self.split_windows(self.encode(text, pair), size=size, overlap=overlap)
 
-    def split_windows(self, encoding: Encoding, *, size: int, overlap: int, cut: bool = False) -> list[Encoding]:
+    def split_windows(
+        self,
+        encoding: Encoding,
+        *,
+        size: int,
+        overlap: int,
+        cut: bool = False,
+    ) -> list[Encoding]:
         """Split an encoding into sliding windows; an encoding that fits is returned as it is.
 
         encoding: the encoding of a text or a pair.
@@ -365,6 +383,7 @@ class Tokenizer:
         ids = [self.cls_id]
         for sequence, (text, first, last) in enumerate(ranges):
             ids += [self.sep_id] * (sequence * self.backend.num_separators)
+            # Most texts fit: a copy of their ids is saved.
             is_whole = last - first == len(text.ids)
             ids += text.ids if is_whole else text.ids[first:last]
         ids.append(self.sep_id)

@@ -53,9 +53,10 @@ def worker_pool(
 
     InputError if a process dies.
     """
+    # Spawn: forking a process that has used torch can hang.
     pool = ProcessPoolExecutor(
         num_workers,
-        mp_context=get_context("spawn"),  # forking a process that has used torch can hang
+        mp_context=get_context("spawn"),
         initializer=_initialize,
         initargs=(initializer, args),
     )
@@ -152,6 +153,7 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
 
     from joblib.externals.loky import get_reusable_executor
 
+    # loky's processes do not import the caller's script, as multiprocessing's do.
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
     remaining = iter(starts)
     running: deque[Future[tuple[list[list[int]], int]]] = deque()
