@@ -11,7 +11,7 @@ from collections import Counter
 import wordfreq
 
 from benchmarks.learn_vocabulary import texts
-from bothways.text.tokenizer.basic import KEEP_ACCENTS, AccentStats, measure_accents
+from bothways.text.tokenizer.accents import KEEP_ACCENTS, AccentStats, measure_accents
 from bothways.text.tokenizer.learn import count_words
 
 RUNNING_WORDS = 10**8  # assumed size of the text behind a list

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.text.data.tags import word_starts
-from bothways.text.tokenizer.basic import is_mark, is_punctuation
+from bothways.text.tokenizer.characters import is_mark, is_punctuation
 from bothways.text.tokenizer.fast import TokenSpan
 from bothways.text.tokenizer.tokenizer import Encoding, TokenizedText
 

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 class Batch:
     """The encoder's input. Integer tensors [T]; lengths [N] stay on the CPU.
 
-    masked_positions [M], masked_labels [M]: indices into T and the ids to predict; masked_draws [M]: uniform random
-    numbers in [0, 1) for sampling replacements. labels: the task's own; soft_labels: a teacher's outputs for them.
+    input_ids, segment_ids, position_ids [T]: of each token; positions count from 0 in each text.
+    lengths [N]: tokens of each text.
+    masked_positions [M], masked_labels [M]: indices into T and the ids to predict.
+    masked_draws [M]: uniform random numbers in [0, 1) for sampling replacements.
+    labels: the task's own.
+    soft_labels: a teacher's outputs for the labels.
     text_of_window [N]: index of the text that each entry is a window of, if long texts are split.
     global_tokens [T]: True for tokens with global attention (Longformer); None: chosen by the task.
     """
@@ -44,7 +48,8 @@ class Batch:
     @staticmethod
     def from_encodings(encodings: Sequence[Encoding]) -> Batch:
         """The tokens of these encodings, one text after another, in their order."""
-        return Batch.from_arrays(*token_arrays(encodings))
+        ids, segments, lengths = token_arrays(encodings)
+        return Batch.from_arrays(ids, segments, lengths)
 
     @staticmethod
     def from_arrays(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> Batch:
@@ -53,7 +58,12 @@ class Batch:
 
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-        return Batch(*(torch.from_numpy(array.astype(np.int64)) for array in (ids, segments, positions, lengths)))
+        return Batch(
+            input_ids=torch.from_numpy(ids.astype(np.int64)),
+            segment_ids=torch.from_numpy(segments.astype(np.int64)),
+            position_ids=torch.from_numpy(positions.astype(np.int64)),
+            lengths=torch.from_numpy(lengths.astype(np.int64)),
+        )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -82,10 +92,16 @@ class Batch:
 
         from bothways.base.device import copy_to
 
-        place, moved = torch.device(device), dict[str, Any]()
-        for name in (field.name for field in fields(self) if field.name != "lengths"):
-            if (value := getattr(self, name)) is not None:
-                moved[name] = value.to(place) if isinstance(value, Batch) else copy_to(value, place)
+        target = torch.device(device)
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or field.name == "lengths":
+                continue
+            if isinstance(value, Batch):  # labels may be a batch of their own
+                moved[field.name] = value.to(target)
+            else:
+                moved[field.name] = copy_to(value, target)
         return replace(self, **moved)
 
 
@@ -93,10 +109,13 @@ def token_arrays(encodings: Sequence[Encoding]) -> tuple[np.ndarray, np.ndarray,
     """Ids [T], segments [T] and lengths [N] of these encodings, one text after another, in their order."""
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64, lengths.sum())
+
+    # Only the second text of a pair and its [SEP] differ from 0.
     segments = np.zeros_like(ids)
-    ends = lengths.cumsum()
-    for end, encoding in zip(ends, encodings, strict=True):
+    for end, encoding in zip(lengths.cumsum(), encodings, strict=True):
         if len(encoding.ranges) == 2:
-            source, first, last = encoding.ranges[1]
-            segments[end - last + first - 1 : end] = source.tokenizer.backend.second_segment_id
+            text, first, last = encoding.ranges[1]
+            size = last - first + 1
+            segments[end - size : end] = text.tokenizer.backend.second_segment_id
+
     return ids, segments, lengths

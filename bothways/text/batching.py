@@ -27,7 +27,13 @@ Task = TypeVar("Task")
 Lengths = Sequence[int] | np.ndarray  # tokens by row
 
 
-def epoch_order(num_examples: int, *, seed: int, epoch: int, part: int = 0) -> np.ndarray:
+def epoch_order(
+    num_examples: int,
+    *,
+    seed: int,
+    epoch: int,
+    part: int = 0,
+) -> np.ndarray:
     """A random permutation of the examples for one epoch, or for one part of it. [num_examples]"""
     from bothways.base.rng import Purpose, generator  # imports numpy.random
 
@@ -41,7 +47,8 @@ def token_batches(order: Sequence[int], lengths: Lengths, budget: float) -> Iter
     for row in order:
         if rows and tokens + lengths[row] > budget:
             yield rows
-            rows, tokens = [], 0
+            rows = []
+            tokens = 0
         rows.append(row)
         tokens += lengths[row]
     if rows:
@@ -53,16 +60,65 @@ def sort_by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:
     return sorted(rows, key=lambda row: (lengths[row], row))
 
 
+def divide_evenly(rows: Sequence[int], lengths: Lengths, num_parts: int) -> list[list[int]]:
+    """Rows in `num_parts` lists with about equally many tokens, each sorted by length. Lists may be empty.
+
+    Greedy: rows are assigned from longest to shortest, each to the part with the fewest tokens so far.
+    """
+    parts: list[list[int]] = [[] for _ in range(num_parts)]
+    heap = [(0, part) for part in range(num_parts)]  # (tokens, part)
+    for row in reversed(sort_by_length(rows, lengths)):
+        tokens, part = heapq.heappop(heap)
+        parts[part].append(row)
+        heapq.heappush(heap, (tokens + lengths[row], part))
+    return [part[::-1] for part in parts]
+
+
 def spread_evenly(rows: range, limit: int) -> Sequence[int]:
     """At most `limit` of the rows, evenly spread."""
-    return [rows[index * len(rows) // limit] for index in range(limit)] if len(rows) > limit else rows
+    if len(rows) <= limit:
+        return rows
+    return [rows[index * len(rows) // limit] for index in range(limit)]
 
 
 def chunked(rows: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Lists of `size` rows; the last one may be shorter."""
     iterator = iter(rows)
-    while chunk := list(islice(iterator, size)):
+    while chunk := [*islice(iterator, size)]:
         yield chunk
+
+
+def batch_fingerprint(batch: Batch) -> str:
+    """A hash of the ids, lengths, masked positions and labels of a batch: 16 hexadecimal digits."""
+    tensors = (
+        batch.input_ids,
+        batch.lengths,
+        batch.masked_positions,
+        batch.masked_labels,
+        batch.labels,
+    )
+    digest = sha256()
+    for values in tensors:
+        if values is not None:
+            digest.update(values.cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector inside the block, which creates many objects but no cycles.
+
+    Each collection looks through all encodings made so far: tokenizing 6,000 lines takes 14 µs a line without
+    collections and 18 to 51 with them (docs/LOG.md).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def prefetch(items: Iterator[Item], size: int = 2) -> Generator[Item, None, None]:
@@ -81,6 +137,7 @@ def prefetch(items: Iterator[Item], size: int = 2) -> Generator[Item, None, None
             queue.put((None, error))
 
     Thread(target=produce, daemon=True).start()
+
     try:
         while True:
             item, error = queue.get()
@@ -108,16 +165,20 @@ def delayed(items: Iterable[Item], *, by: int) -> Iterator[Item]:
 def build_in_processes(
     build: Callable[[Task], Item], tasks: Iterator[Task], num_processes: int
 ) -> Generator[Item, None, None]:
-    """build(task) for each task, in their order, computed ahead by `num_processes` processes with one task each.
+    """build(task) for each task, in their order, computed ahead by processes with one task each.
 
-    The processes are forked when the first item is taken, so that nothing but tasks and items is copied; `build` must
-    not use a GPU nor log. They end with the iterator, or when this process dies. An exception of `tasks` or `build` is
-    raised at its position. InputError if a process is killed.
+    build: makes an item of a task; it must not use a GPU nor log.
+    tasks: the tasks; they are read in this process.
+    num_processes: number of processes. They are forked when the first item is taken, so that nothing but tasks and
+    items is copied, and end with the iterator, or when this process dies.
+
+    An exception of `tasks` or `build` is raised at its position. InputError if a process is killed.
     """
     from multiprocessing import get_context
 
     context = get_context("fork")
-    workers, pipes = list[Any](), list["Connection"]()
+    workers: list[Any] = []
+    pipes: list[Connection] = []
     try:
         for _ in range(num_processes):
             ours, theirs = context.Pipe()
@@ -126,6 +187,8 @@ def build_in_processes(
             worker.start()
             workers.append(worker)
             theirs.close()  # so that reading from a worker that was killed ends
+
+        # In a thread, so that results are read, and workers get tasks, while this process computes.
         with closing(prefetch(_in_turn(tasks, pipes))) as items:
             yield from items
     finally:
@@ -135,11 +198,15 @@ def build_in_processes(
 
 
 def _in_turn(tasks: Iterator[Task], pipes: "Sequence[Connection]") -> Iterator[Any]:
-    """The results of the workers, in the order of the tasks. A worker gets a task only once its last result is read,
-    so that the two ends of a pipe never wait for each other."""
-    free, busy = deque(pipes), deque["Connection"]()
-    done = list[Any]()
+    """The results of the workers, in the order of the tasks.
+
+    A worker gets a task only once its last result is read, so that the two ends of a pipe never wait for each other.
+    """
+    free = deque(pipes)
+    busy: deque[Connection] = deque()
+    done: list[Any] = []
     failure: BaseException | None = None
+
     while True:
         while free and failure is None:
             try:
@@ -149,17 +216,21 @@ def _in_turn(tasks: Iterator[Task], pipes: "Sequence[Connection]") -> Iterator[A
                 failure = _killed(len(pipes))
             except BaseException as error:
                 failure = error
+
         yield from done  # only now, when its worker has another task
+
         if not busy and isinstance(failure, StopIteration):
             return
         if not busy and failure:
             raise failure
+
         try:
             item, raised = pickle.loads(busy[0].recv_bytes())
         except (EOFError, ConnectionResetError):
             raise _killed(len(pipes)) from None
         if raised:
             raise raised
+
         done = [item]
         free.append(busy.popleft())
 
@@ -179,8 +250,10 @@ def _build(build: Callable[[Any], Any], pipe: "Connection", others: "Sequence[Co
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     for other in others:  # the parent's ends, which would keep this worker alive after the parent's death
         other.close()
+
     torch.set_num_threads(1)
     gc.freeze()  # leaves the parent's objects, which may be on a GPU, alone
+
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task = pipe.recv()
@@ -191,12 +264,10 @@ def _build(build: Callable[[Any], Any], pipe: "Connection", others: "Sequence[Co
             pipe.send_bytes(result)
 
 
-def _portable(error: Exception) -> Exception:
-    """The exception, or if it cannot be pickled, one with its message."""
-    try:
-        return error if type(pickle.loads(pickle.dumps(error))) is type(error) else RuntimeError(repr(error))
-    except Exception:
-        return RuntimeError(repr(error))
+def _pickled(value: Any) -> memoryview:
+    file = BytesIO()
+    _Pickler(file, protocol=5).dump(value)
+    return file.getbuffer()
 
 
 class _Pickler(pickle.Pickler):
@@ -205,46 +276,15 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         import torch
 
-        return (torch.from_numpy, (value.numpy(),)) if isinstance(value, torch.Tensor) else NotImplemented
+        if isinstance(value, torch.Tensor):
+            return torch.from_numpy, (value.numpy(),)
+        return NotImplemented
 
 
-def _pickled(value: Any) -> memoryview:
-    file = BytesIO()
-    _Pickler(file, protocol=5).dump(value)
-    return file.getbuffer()
-
-
-def divide_evenly(rows: Sequence[int], lengths: Lengths, num_parts: int) -> list[list[int]]:
-    """Rows in `num_parts` lists with about equally many tokens, each sorted by length. Lists may be empty.
-
-    Greedy: rows are assigned from longest to shortest, each to the part with the fewest tokens so far.
-    """
-    parts: list[list[int]] = [[] for _ in range(num_parts)]
-    heap = [(0, part) for part in range(num_parts)]
-    for row in reversed(sort_by_length(rows, lengths)):
-        tokens, part = heapq.heappop(heap)
-        parts[part].append(row)
-        heapq.heappush(heap, (tokens + lengths[row], part))
-    return [part[::-1] for part in parts]
-
-
-def batch_fingerprint(batch: Batch) -> str:
-    """A hash of the ids, lengths, masked positions and labels of a batch: 16 hexadecimal digits."""
-    digest = sha256()
-    for values in (batch.input_ids, batch.lengths, batch.masked_positions, batch.masked_labels, batch.labels):
-        if values is not None:
-            digest.update(values.cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector inside the block, which creates many objects but no cycles. Repeated collections
-    would take twice as long as tokenizing (docs/LOG.md)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+def _portable(error: Exception) -> Exception:
+    """The exception, or if it cannot be pickled, one with its message."""
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        is_portable = type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        is_portable = False
+    return error if is_portable else RuntimeError(repr(error))

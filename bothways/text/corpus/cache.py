@@ -17,7 +17,11 @@ from bothways.base.paths import VERSIONS
 from bothways.text.corpus.array_files import METADATA_FILE, try_lock
 
 STORE_NAME = re.compile(r"\.?[0-9a-f]{16}(\.unfinished)?")  # a store's directory, or an unfinished one
-DIRECTORIES = "stores", "shards", "models"  # in the cache: the last two of what is in object storage
+DIRECTORIES = (  # in the cache
+    "stores",
+    "shards",  # of stores in object storage
+    "models",  # copies of models in object storage
+)
 WEIGHTS = ".safetensors"  # the end of the name of a file of weights
 LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cache
 
@@ -26,7 +30,10 @@ LARGE_BYTES = 5e9  # bytes; above this, pre-training reports the size of the cac
 class CachedStore:
     """A token store in the cache, the copy of a model, or the weights of a packed model in float32.
 
-    size: bytes. modified: date and time. corpus: the paths it was read from; empty if it is damaged or unfinished.
+    path: its file or directory.
+    size: bytes.
+    modified: date and time.
+    corpus: the paths it was read from; empty if it is damaged or unfinished.
     statistics: documents, tokens and megabytes of text; empty for models and weights.
     """
 
@@ -39,9 +46,12 @@ class CachedStore:
 
 def cached_stores(folder: Path) -> list[CachedStore]:
     """The stores in a directory, newest first; other files are ignored."""
-    files = folder.iterdir() if folder.is_dir() else ()
-    paths = [path for path in files if STORE_NAME.fullmatch(path.name) and path.is_dir()]
-    return [_describe(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
+    if not folder.is_dir():
+        return []
+
+    paths = [path for path in folder.iterdir() if STORE_NAME.fullmatch(path.name) and path.is_dir()]
+    newest_first = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
+    return [_describe(path) for path in newest_first]
 
 
 def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
@@ -49,21 +59,26 @@ def clear_cache(folder: Path) -> tuple[list[CachedStore], list[CachedStore]]:
     deleted: list[CachedStore] = []
     in_use: list[CachedStore] = []
     for store in cached_stores(folder):
-        with try_lock(folder / store.path.name.strip(".").removesuffix(".unfinished")) as is_locked:
-            if is_locked:
-                try:
-                    shutil.rmtree(store.path)
-                except OSError as error:
-                    raise InputError(f"{store.path}: cannot be deleted ({error.strerror}); do it by hand") from None
-            (deleted if is_locked else in_use).append(store)
+        store_name = store.path.name.strip(".").removesuffix(".unfinished")
+        with try_lock(folder / store_name) as is_locked:
+            # A run that builds the store holds the lock.
+            if not is_locked:
+                in_use.append(store)
+                continue
+            try:
+                shutil.rmtree(store.path)
+            except OSError as error:
+                raise InputError(f"{store.path}: cannot be deleted ({error.strerror}); do it by hand") from None
+            deleted.append(store)
     return deleted, in_use
 
 
 def cached_weights() -> list[CachedStore]:
-    """The weights in float32 of packed models, newest first, and what a killed process has left of such."""
+    """The weights in float32 of packed models, newest first, with unfinished files of killed processes."""
     folder = unpacked_directory()
     files = [*folder.glob(f"*{WEIGHTS}"), *folder.glob(".*.tmp")]
-    return [_describe_weights(file) for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)]
+    newest_first = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    return [_describe_weights(file) for file in newest_first]
 
 
 def clear_weights() -> list[CachedStore]:
@@ -78,29 +93,48 @@ def clear_weights() -> list[CachedStore]:
 
 
 def _describe_weights(file: Path) -> CachedStore:
-    modified = datetime.fromtimestamp(file.stat().st_mtime).isoformat(" ", "minutes")
     try:
         with safe_open(file, framework="numpy") as opened:
-            source = (opened.metadata() or {})["source"]
-    except (OSError, SafetensorError, KeyError):
-        return CachedStore(file, file.stat().st_size, modified)
-    return CachedStore(file, file.stat().st_size, modified, [source])
+            corpus = [(opened.metadata() or {})["source"]]
+    except (OSError, SafetensorError, KeyError):  # unfinished, or of another program
+        corpus = []
+    return CachedStore(path=file, size=file.stat().st_size, modified=_modified(file), corpus=corpus)
 
 
 def _describe(path: Path) -> CachedStore:
-    size = sum(_disk_use(file) for file in path.rglob("*") if file.is_file())
-    modified = datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes")
+    corpus: list[str] = []
+    statistics: dict[str, Any] = {}
     try:
-        if (index := path / VERSIONS).exists():
-            return CachedStore(path, size, modified, [str(json.loads(index.read_bytes())["source"])])
-        metadata = json.loads((path / METADATA_FILE).read_bytes())
-        counts, corpus = metadata["counts"], [str(name) for name in metadata["notes"].get("corpus", [])]
-        statistics = {"documents": counts["documents"] - 1, "tokens": counts["ids"], "megabytes": metadata["megabytes"]}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return CachedStore(path, size, modified)
-    return CachedStore(path, size, modified, corpus, statistics)
+        index = path / VERSIONS
+        if index.exists():  # a copy of files in object storage
+            corpus = [str(json.loads(index.read_bytes())["source"])]
+        else:
+            metadata = json.loads((path / METADATA_FILE).read_bytes())
+            counts = metadata["counts"]
+            statistics = {
+                "documents": counts["documents"] - 1,
+                "tokens": counts["ids"],
+                "megabytes": metadata["megabytes"],
+            }
+            corpus = [str(name) for name in metadata["notes"].get("corpus", [])]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # damaged or unfinished
+        corpus = []
+        statistics = {}
+
+    return CachedStore(
+        path=path,
+        size=sum(_disk_use(file) for file in path.rglob("*") if file.is_file()),
+        modified=_modified(path),
+        corpus=corpus,
+        statistics=statistics,
+    )
+
+
+def _modified(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "minutes")
 
 
 def _disk_use(file: Path) -> int:
+    # A store that is fetched in part has holes, which take no space.
     status = file.stat()
-    return min(status.st_size, status.st_blocks * 512)  # a store that is fetched in part has holes
+    return min(status.st_size, status.st_blocks * 512)

@@ -20,28 +20,44 @@ BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 
 
 def copied_documents(
-    store: TokenStore, training: np.ndarray, unseen: TokenStore, heldout: np.ndarray, vocab_size: int
+    store: TokenStore,
+    training: np.ndarray,
+    unseen: TokenStore,
+    heldout: np.ndarray,
+    vocab_size: int,
 ) -> np.ndarray:
-    """The held-out documents, indices in `unseen`, of which at least half occurs in training documents.
+    """The held-out documents of which at least half occurs in training documents, as indices in `unseen`.
+
+    store: the token store of the training documents.
+    training: indices of the training documents in `store`.
+    unseen: the token store of the held-out documents.
+    heldout: indices of the held-out documents in `unseen`.
+    vocab_size: number of entries of the vocabulary.
 
     Documents are compared in runs of RUN tokens; shorter documents are left out. Takes about 0.7 s for 10 M tokens of
     training text.
     """
     codes_V = generator(0, Purpose.HELD_OUT, 2).integers(1, 2**63, vocab_size, dtype=np.int64).astype(np.uint64)
+
+    # The runs of a held-out document follow each other without overlap.
     bounds = unseen.sentences[unseen.documents]
-    starts = [np.arange(bounds[document], bounds[document + 1] - RUN + 1, RUN) for document in heldout.tolist()]
-    counts_D = np.array([len(part) for part in starts], np.int64)
+    hashes_by_document = []
+    for document in heldout.tolist():
+        ids_T = unseen.ids[bounds[document] : bounds[document + 1]]
+        hashes_by_document.append(_hashes(codes_V[ids_T])[::RUN])
+    counts_D = np.array([len(hashes) for hashes in hashes_by_document], np.int64)
     if not counts_D.sum():
         return heldout[:0]
-    hashes_R = np.concatenate(
-        [_hashes(codes_V[unseen.ids[bounds[document] : bounds[document + 1]]])[::RUN] for document in heldout.tolist()]
-    )
+
+    hashes_R = np.concatenate(hashes_by_document)
     sorted_R = np.unique(hashes_R)
     is_copied_R = np.zeros(len(sorted_R), bool)
     for copied in _found_runs(store, training, codes_V, sorted_R):
         is_copied_R[copied] = True
+
     document_R = np.repeat(np.arange(len(heldout)), counts_D)
-    copied_D = np.bincount(document_R, is_copied_R[np.searchsorted(sorted_R, hashes_R)], minlength=len(heldout))
+    copied_R = is_copied_R[np.searchsorted(sorted_R, hashes_R)]
+    copied_D = np.bincount(document_R, copied_R, minlength=len(heldout))
     copies: np.ndarray = heldout[(counts_D > 0) & (copied_D >= COPIED * counts_D)]
     return copies
 
@@ -53,17 +69,23 @@ def _found_runs(
     shift = np.uint64(64 - FILTER_BITS)
     is_possible = np.zeros(1 << FILTER_BITS, bool)
     is_possible[sorted_R >> shift] = True
+
     bounds = store.sentences[store.documents]
     is_training_D = np.zeros(store.num_documents, bool)
     is_training_D[training] = True
+
     for start in range(0, store.num_tokens - RUN + 1, BLOCK):
         hashes_T = _hashes(codes_V[store.ids[start : start + BLOCK + RUN - 1]])
         possible = np.flatnonzero(is_possible[hashes_T >> shift])
         index = np.minimum(np.searchsorted(sorted_R, hashes_T[possible]), len(sorted_R) - 1)
         is_equal = sorted_R[index] == hashes_T[possible]
-        first, index = possible[is_equal] + start, index[is_equal]
+        first = possible[is_equal] + start
+        index = index[is_equal]
+
+        # A run must lie within one document.
         documents = np.searchsorted(bounds, first, side="right") - 1
-        yield index[is_training_D[documents] & (first + RUN <= bounds[documents + 1])]
+        is_within = first + RUN <= bounds[documents + 1]
+        yield index[is_training_D[documents] & is_within]
 
 
 def _hashes(codes_T: np.ndarray) -> np.ndarray:

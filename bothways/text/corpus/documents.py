@@ -24,7 +24,8 @@ Unit = Literal["blank", "line", "file"]
 DocumentSource = TableSource | HubDataset
 Part = Literal["all", "training", "heldout"]
 READER_VERSION = 2  # part of every fingerprint; increment when the same files yield different documents
-TAIL, SHORT = 0.05, 2000  # fraction of a document that can be held out; characters of one that stays whole
+TAIL = 0.05  # fraction of a document that can be held out
+SHORT = 2000  # characters; a shorter document stays whole
 JSON_LINES = 3  # lines at the start of a .txt that are read to recognize JSON lines
 
 
@@ -37,8 +38,9 @@ class Corpus:
     column: the text column of a table, or several, comma-separated; each row is a document.
     on_error: stop at rows that cannot be read, or skip and count them.
     encoding: of text files without a byte-order mark; None means UTF-8.
-    part: all of it, or one of two parts. "heldout" are the files of `held_out`, or without any, the last 5 % of each
-    document of at least 2,000 characters; "training" is the rest.
+    part: the whole corpus, or one of two parts. "heldout" are the files of `held_out`, or without any, the last 5 % of
+    each document of at least 2,000 characters; "training" is the rest.
+    held_out: files that are held out.
     """
 
     paths: tuple[TableSource | str, ...]
@@ -52,6 +54,7 @@ class Corpus:
     def __post_init__(self) -> None:
         if not self.paths:
             raise InputError("corpus is empty; name at least one file")
+
         for name, choices in (("unit", get_args(Unit)), ("on_error", get_args(OnError))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} ({getattr(self, name)}) must be one of {', '.join(choices)}")
@@ -63,8 +66,12 @@ class Corpus:
     def left_out(self) -> str:
         """A note on files in folders and globs that are not read because of their type; "" if there are none."""
         count_by_ending = Counter[str]()
-        for path in [as_path(path) for path in self.paths if not isinstance(path, MemoryTable)]:
-            count_by_ending += Counter() if arrow_files(path) else text_files.unread_files(path)
+        for source in self.paths:
+            if isinstance(source, MemoryTable):
+                continue
+            path = as_path(source)
+            if not arrow_files(path):
+                count_by_ending += text_files.unread_files(path)
         return text_files.note_on_unread(count_by_ending)
 
     def documents(self, skipped: Counter[str] | None = None) -> Iterator[str]:
@@ -74,17 +81,23 @@ class Corpus:
         InputError for a file that cannot be read and for an empty corpus; with on_error="stop" also for a row that
         cannot be read (with file and line) and for an empty file.
         """
-        skipped = Counter() if skipped is None else skipped
+        if skipped is None:
+            skipped = Counter()
+
         num_documents = 0
         for source in self.sources().values():
             num_before = num_documents
-            for text in self._texts(source, partial(self._set_aside, skipped, str(source))):
+            on_row_error = partial(self._set_aside, skipped, str(source))
+            for text in self._texts(source, on_row_error):
                 if text and not text.isspace():
                     num_documents += 1
-                    if part := self._part_of(text):
+                    part = self._part_of(text)
+                    if part:
                         yield part
+
             if num_documents == num_before and self.on_error == "stop":
                 raise InputError(f"{source}: empty; a corpus file holds at least one document")
+
         if not num_documents:
             raise InputError(f"{', '.join(map(str, self.paths))}: no document left ({skipped_summary(skipped)})")
 
@@ -93,11 +106,10 @@ class Corpus:
 
         Files count by type and content, not by name; hub datasets by name and commit; tables in memory by their rows.
         """
-        parts = [
-            (READER_VERSION, self.unit, self.column, self.on_error, self.encoding),
-            *([] if self.part == "all" or self.held_out else [self.part]),
-            *map(_contents, self.sources().values()),
-        ]
+        parts: list[Any] = [(READER_VERSION, self.unit, self.column, self.on_error, self.encoding)]
+        if self.part != "all" and not self.held_out:
+            parts.append(self.part)
+        parts += map(_contents, self.sources().values())
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def sources(self) -> dict[Hashable, DocumentSource]:
@@ -106,10 +118,12 @@ class Corpus:
         for path in self.paths:
             for source in _resolve(path):
                 source_by_key.setdefault(_key(source), source)
-        if self.held_out:
-            keys = {*map(_key, self.held_out)}
-            return {key: one for key, one in source_by_key.items() if (key in keys) == (self.part == "heldout")}
-        return source_by_key
+        if not self.held_out:
+            return source_by_key
+
+        held_out = {*map(_key, self.held_out)}
+        is_wanted = self.part == "heldout"
+        return {key: source for key, source in source_by_key.items() if (key in held_out) == is_wanted}
 
     def _part_of(self, text: str) -> str:
         """The part of a document that belongs to this part of the corpus; perhaps none."""
@@ -118,8 +132,10 @@ class Corpus:
         text = text.rstrip()
         if len(text) < SHORT:
             return text if self.part == "training" else ""
+
+        # Cut at the next end of a line, or else of a word, unless both are far.
         end = len(text) - int(TAIL * len(text))
-        ends = (text.find(sign, end, end + SHORT // 20) for sign in "\n ")  # of a line, or else of a word
+        ends = (text.find(sign, end, end + SHORT // 20) for sign in "\n ")
         cut = next((position for position in ends if position >= 0), end)
         return text[:cut] if self.part == "training" else text[cut:].lstrip()
 
@@ -144,13 +160,15 @@ def documents(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def skipped_summary(skipped: Counter[str]) -> str:
-    """'skipped 3 rows: corpus.jsonl 2, more.txt 1', listing the five files with the most skipped rows."""
+    """A note on the five files with the most skipped rows: "skipped 3 rows: corpus.jsonl 2, more.txt 1"."""
     if not skipped:
         return "skipped no rows"
     listed = [f"{name} {count:,}" for name, count in skipped.most_common(5)]
     if len(skipped) > len(listed):
         listed.append(f"{len(skipped) - len(listed)} other files")
-    return f"skipped {skipped.total():,} row{'s' if skipped.total() > 1 else ''}: {', '.join(listed)}"
+
+    plural = "s" if skipped.total() > 1 else ""
+    return f"skipped {skipped.total():,} row{plural}: {', '.join(listed)}"
 
 
 def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[str, bool]]:
@@ -158,22 +176,24 @@ def mark_held_out(documents: Iterable[str], every: int = 20) -> Iterator[tuple[s
 
     every: at least 2; the first `every` documents are buffered. InputError for a single document.
     """
-    documents = iter(documents)
-    first = list(islice(documents, every))
+    remaining = iter(documents)
+    first = list(islice(remaining, every))
     if len(first) == 1:
         raise InputError(
             f"the corpus is one document, so none can be held out; separate documents or give {flag('heldout')}"
         )
+
     for index, text in enumerate(first, 1):
         yield text, index == len(first)
-    for index, text in enumerate(documents, 1):
+    for index, text in enumerate(remaining, 1):
         yield text, index % every == 0
 
 
 def sample() -> list[dict[str, Any]]:
     """The novels in the package: author, title, year, split ("train" or "test", by book) and text."""
-    data = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
-    return [json.loads(line) for line in lzma.decompress(data).decode().splitlines()]
+    compressed = files("bothways").joinpath("sample", "novels.jsonl.xz").read_bytes()
+    lines = lzma.decompress(compressed).decode().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 # --- sources and their texts ------------------------------------------------------------------------------------------
@@ -199,19 +219,30 @@ def _contents(source: DocumentSource) -> tuple[str | None, ...]:
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):
         return HUB_PREFIX, source.name, source.config, source.split, source.revision
+
+    file_type = text_files.file_type(source)
     if isinstance(source, RemotePath):  # which is not read to learn whether it has changed
-        return text_files.file_type(source), str(source), str(source.stat().e_tag), str(source.stat().st_size)
+        status = source.stat()
+        return file_type, str(source), str(status.e_tag), str(status.st_size)
+
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return text_files.file_type(source), source.suffix.lower() if text_files.is_compressed(source) else "", digest
+    compression = source.suffix.lower() if text_files.is_compressed(source) else ""
+    return file_type, compression, digest
 
 
-def _text_documents(path: Path, unit: Unit, on_row_error: RowErrorHandler, encoding: str | None) -> Iterator[str]:
+def _text_documents(
+    path: Path,
+    unit: Unit,
+    on_row_error: RowErrorHandler,
+    encoding: str | None,
+) -> Iterator[str]:
     if _has_json_lines(path, encoding):
         raise InputError(
             f"{path}: has JSON lines, not running text; let its name end in .jsonl instead of .txt, and name the "
             f"column of the texts with {flag('text_column')} unless it is 'text'"
         )
+
     for lines, error in _split_documents(path, unit, encoding):
         if error:
             on_row_error(error)
@@ -235,17 +266,25 @@ def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[t
         is_blank = not line.text or line.text.isspace()
         if unit == "file" or not is_blank:
             lines.append(line.text)
-        if unit == "line" or (unit == "blank" and is_blank):
+
+        ends_document = unit == "line" or (unit == "blank" and is_blank)
+        if ends_document:
             yield lines, error
-            lines, error = [], None
+            lines = []
+            error = None
+
     yield lines, error
 
 
 def _table_documents(
-    located_rows: Iterable[tuple[str, TableRow]], column: str, on_row_error: RowErrorHandler
+    located_rows: Iterable[tuple[str, TableRow]],
+    column: str,
+    on_row_error: RowErrorHandler,
 ) -> Iterator[str]:
+    """The text of each row; several columns are joined."""
     columns = [name.strip() for name in column.split(",")]
     for where, row in located_rows:
+        # A name may have a comma of its own.
         names = [column] if column in row else [name for name in columns if name in row]
         texts = [row[name] for name in names if row[name] is not None]
         if not names:

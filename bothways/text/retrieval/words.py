@@ -10,8 +10,16 @@ from bothways.settings.base import LANGUAGES
 
 WORDS_VERSION = 4  # of how files are read and become terms; an index of another one is made anew
 # Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
-MARK_BLOCKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10000, 0x12000), (0x13000, 0x13500),
-               (0x16000, 0x17000), (0x1B000, 0x1F000), (0xE0100, 0xE01F0))  # fmt: skip
+MARK_BLOCKS = (
+    (0x300, 0x3100),
+    (0xA600, 0xAC00),
+    (0xFB00, 0xFE30),
+    (0x10000, 0x12000),
+    (0x13000, 0x13500),
+    (0x16000, 0x17000),
+    (0x1B000, 0x1F000),
+    (0xE0100, 0xE01F0),
+)
 # Characters within a word that show nothing: soft hyphen, joiners, variants of a letter.
 INVISIBLE = "\u00ad\u034f\u180b-\u180f\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
 UNSEEN = re.compile(f"[{INVISIBLE}]+")
@@ -20,14 +28,61 @@ WORD_SHARES = "word_shares.txt"  # written by tools/make_word_shares.py
 LONGEST_TERM = 64  # characters; longer ones are data, not words
 # Snowball's names of the languages; texts in others are not stemmed.
 STEMMERS = {
-    "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish",
-    "fi": "finnish", "fr": "french", "hi": "hindi", "hy": "armenian", "it": "italian", "nl": "dutch", "pl": "polish",
-    "pt": "portuguese", "ru": "russian", "ta": "tamil",
-}  # fmt: skip
+    "ar": "arabic",
+    "ca": "catalan",
+    "da": "danish",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "es": "spanish",
+    "fi": "finnish",
+    "fr": "french",
+    "hi": "hindi",
+    "hy": "armenian",
+    "it": "italian",
+    "nl": "dutch",
+    "pl": "polish",
+    "pt": "portuguese",
+    "ru": "russian",
+    "ta": "tamil",
+}
 # Function words of English that no query is about. In other languages their low idf has to do.
 STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with".split()
+    {
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "but",
+        "by",
+        "for",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    }
 )
 
 
@@ -39,6 +94,7 @@ class Analyzer:
 
         assert language in LANGUAGES
         name = STEMMERS.get(language)
+
         self.language = language
         self.stop_words = STOP_WORDS if language == "en" else frozenset[str]()
         self.stemmer = Stemmer.Stemmer(name) if name else None
@@ -48,6 +104,7 @@ class Analyzer:
         """The terms of a text, in order."""
         text = text.lower()
         words = word_pattern(text).findall(text)
+
         stems = self.stems
         for word in words:
             if word not in stems:
@@ -55,13 +112,14 @@ class Analyzer:
         return [stem for word in words if (stem := stems[word])]
 
     def passage_terms(self, text: str, heading: str) -> list[str]:
-        """The terms of a passage: those of its heading, if it does not begin with it, and those of its text."""
-        terms, above = self.terms(text), self.terms(heading)
+        """The terms of a passage: the terms of its heading, if the text does not begin with it, and of its text."""
+        terms = self.terms(text)
+        above = self.terms(heading)
         begins_with_heading = terms[: len(above)] == above
         return terms if begins_with_heading else [*above, *terms]
 
     def _stem(self, word: str) -> str:
-        """ "" for a stop word."""
+        """The term of a word; "" for a stop word."""
         term = normal_word(word)[:LONGEST_TERM]
         if term in self.stop_words:
             return ""
@@ -69,7 +127,7 @@ class Analyzer:
 
 
 def word_pattern(text: str) -> re.Pattern[str]:
-    """The pattern of the words of a text. That of ASCII needs no table of marks."""
+    """The pattern of the words of a text. The pattern for ASCII needs no table of marks."""
     return ASCII_WORD if text.isascii() else _unicode_word()
 
 
@@ -85,16 +143,20 @@ def marks() -> str:
 
 
 def normal_word(word: str) -> str:
-    """A word in lower case and Unicode's form NFKC, in which a letter with marks has one spelling, without invisible
-    characters."""
+    """A word in lower case and Unicode's form NFKC, without invisible characters.
+
+    In this form a letter with marks has one spelling.
+    """
     composed = unicodedata.normalize("NFKC", UNSEEN.sub("", word)).lower()
     return composed if composed.isascii() else unicodedata.normalize("NFKC", composed)
 
 
 @cache
 def background_shares(language: str) -> Mapping[str, float]:
-    """The share of passages of other texts that have a term, 0..1, of terms that at least 2 in 1,000 have. Empty for
-    languages other than English."""
+    """The share of passages of other texts that have a term, 0..1, of terms that at least 2 in 1,000 have.
+
+    Empty for languages other than English.
+    """
     if language != "en":
         return {}
 

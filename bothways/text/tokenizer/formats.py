@@ -25,58 +25,88 @@ from bothways.text.tokenizer.library import (
 )
 from bothways.text.tokenizer.regexes import check_patterns
 
-# The first one in a directory is used.
-FILE_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
-BESIDE = ("merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
-ROBERTA, DEBERTA = "RobertaTokenizer", "DebertaTokenizer"  # transformers' classes
+FILE_NAMES = (  # the first one in a directory is used
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)
+BESIDE = (
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "config.json",
+)
+ROBERTA = "RobertaTokenizer"  # transformers' classes
+DEBERTA = "DebertaTokenizer"
 # Class names without Tokenizer or TokenizerFast. Other classes interpret files of the same names differently.
-GENERIC_CLASSES = ("", "PreTrained", "TokenizersBackend")
-SUPPORTED_CLASSES = {
+GENERIC_CLASSES = (
+    "",
+    "PreTrained",
+    "TokenizersBackend",
+)
+OWN_CLASSES = {
     "vocab.txt": (
-        *GENERIC_CLASSES,
-        *"Bert DistilBert Electra MobileBert SqueezeBert ConvBert LayoutLM Funnel Lxmert RetriBert Realm".split(),
-        *"Splinter DPRQuestionEncoder DPRContextEncoder DPRReader".split(),
+        "Bert",
+        "DistilBert",
+        "Electra",
+        "MobileBert",
+        "SqueezeBert",
+        "ConvBert",
+        "LayoutLM",
+        "Funnel",
+        "Lxmert",
+        "RetriBert",
+        "Realm",
+        "Splinter",
+        "DPRQuestionEncoder",
+        "DPRContextEncoder",
+        "DPRReader",
     ),
-    "vocab.json": (*GENERIC_CLASSES, "Roberta", "Longformer", "Deberta", "Bart", "LED", "GPT2"),
+    "vocab.json": (
+        "Roberta",
+        "Longformer",
+        "Deberta",
+        "Bart",
+        "LED",
+        "GPT2",
+    ),
 }
 
 
 def load(path: str | PathLike[str] | Files) -> TokenizerData:
     """Load a tokenizer file, or a directory that has one. InputError if it is invalid or not supported."""
-    file = path.path if isinstance(path, Files) else _local(as_path(path))
-    files = path if isinstance(path, Files) else Files(file if file.is_dir() else file.parent)
+    if isinstance(path, Files):
+        files = path
+        file = path.path
+    else:
+        file = _local(as_path(path))
+        files = Files(file if file.is_dir() else file.parent)
+
     if file == files.path:
         candidates = [file / name for name in FILE_NAMES if files.has(name)]
         if not candidates:
             raise MissingFile(f"{file}: has no {', '.join(FILE_NAMES[:-1])} or {FILE_NAMES[-1]}")
         file = candidates[0]
+
     if file.suffix == ".model":
         from bothways.text.tokenizer import sentencepiece
 
         content, config = sentencepiece.content(file, _config(files))
         return _library_data(content, config, file, files)
     if file.name in ("vocab.json", "merges.txt"):
-        _check_class(file, "vocab.json", files)
-        config = _config(files)
-        content = _byte_level_content(files, config)
-        if content["post_processor"]["type"] == "RobertaProcessing":
-            config = {"tokenizer_class": ROBERTA, **config}
-        else:  # transformers' DebertaTokenizer would add two separators
-            config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
-        return _library_data(content, config, file, files)
-    if file.suffix != ".json":
-        _check_class(file, "vocab.txt", files)
-        return bert_files.read_vocab_txt(file, files)
-    content = files.json(file.name) or read_json(file)
-    model = {"type": _model_type(get_object(content, "model", file)), **get_object(content, "model", file)}
-    if model["type"] == "WordPiece":
-        return bert_files.read_bert_json(content, file, files)
-    config = _config(files)
-    return _library_data(_with_prefix_space({**content, "model": model}, config), config, file, files)
+        return _read_byte_level(file, files)
+    if file.suffix == ".json":
+        return _read_json(file, files)
+    _check_class(file, "vocab.txt", files)
+    return bert_files.read_vocab_txt(file, files)
 
 
 def _local(path: Path) -> Path:
-    """The path; of one in object storage, that of a copy, with the files beside it that say how it is read."""
+    """The path; of a file in object storage, the path of a copy, with the files beside it that say how it is read."""
     if not isinstance(path, RemotePath):
         return path
     if path.is_file():
@@ -85,15 +115,45 @@ def _local(path: Path) -> Path:
     return path.download_files([*FILE_NAMES, *BESIDE])
 
 
+def _read_byte_level(file: Path, files: Files) -> TokenizerData:
+    """Read the vocab.json and merges.txt of RoBERTa or DeBERTa."""
+    _check_class(file, "vocab.json", files)
+    config = _config(files)
+    content = _byte_level_content(files, config)
+    if content["post_processor"]["type"] == "RobertaProcessing":
+        config = {"tokenizer_class": ROBERTA, **config}
+    else:  # transformers' DebertaTokenizer would add two separators
+        config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
+    return _library_data(content, config, file, files)
+
+
+def _read_json(file: Path, files: Files) -> TokenizerData:
+    """Read a tokenizer.json of any kind."""
+    content = files.json(file.name) or read_json(file)
+    model = get_object(content, "model", file)
+    model = {"type": _model_type(model), **model}
+    if model["type"] == "WordPiece":
+        return bert_files.read_bert_json(content, file, files)
+
+    config = _config(files)
+    content = _with_prefix_space({**content, "model": model}, config)
+    return _library_data(content, config, file, files)
+
+
 def _with_prefix_space(content: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The content with add_prefix_space as in the config, which transformers' classes of byte-level BPE follow."""
-    name, splitter = str(config.get("tokenizer_class") or "").removesuffix("Fast"), content.get("pre_tokenizer")
-    named = name.removesuffix("Tokenizer") in SUPPORTED_CLASSES["vocab.json"][len(GENERIC_CLASSES) :]
+    splitter = content.get("pre_tokenizer")
     if not isinstance(splitter, dict) or splitter.get("type") != "ByteLevel":
         return content
-    if not named and (name or "add_prefix_space" not in config):
+
+    name = str(config.get("tokenizer_class") or "").removesuffix("Fast")
+    is_own_class = name.removesuffix("Tokenizer") in OWN_CLASSES["vocab.json"]
+    has_flag_alone = not name and "add_prefix_space" in config
+    if not is_own_class and not has_flag_alone:
         return content
-    return {**content, "pre_tokenizer": {**splitter, "add_prefix_space": config.get("add_prefix_space", False)}}
+
+    splitter = {**splitter, "add_prefix_space": config.get("add_prefix_space", False)}
+    return {**content, "pre_tokenizer": splitter}
 
 
 def _check_class(file: Path, kind: str, files: Files) -> None:
@@ -102,8 +162,8 @@ def _check_class(file: Path, kind: str, files: Files) -> None:
     class_name = config.get("tokenizer_class") or files.json("config.json").get("tokenizer_class")
     name = str(class_name or "").removesuffix("Fast").removesuffix("Tokenizer")
     nested = [key for key in ("word_tokenizer_type", "subword_tokenizer_type") if config.get(key)]
-    if name not in SUPPORTED_CLASSES[kind] or nested:
-        supported = ", ".join(f"{name}Tokenizer" for name in SUPPORTED_CLASSES[kind][len(GENERIC_CLASSES) :][:3])
+    if nested or name not in (*GENERIC_CLASSES, *OWN_CLASSES[kind]):
+        supported = ", ".join(f"{name}Tokenizer" for name in OWN_CLASSES[kind][:3])
         raise InputError(
             f"{file}: a vocabulary of {shorten(class_name or nested[0])} is not supported; use one of {supported}"
         )
@@ -118,21 +178,28 @@ def _model_type(model: dict[str, Any]) -> str:
     return "WordPiece" if "continuing_subword_prefix" in model else "none"
 
 
-def _library_data(content: dict[str, Any], config: dict[str, Any], file: Path, files: Files) -> TokenizerData:
+def _library_data(
+    content: dict[str, Any],
+    config: dict[str, Any],
+    file: Path,
+    files: Files,
+) -> TokenizerData:
     """The data of a tokenizer.json that is not BERT's."""
     space_symbol = _space_symbol(content, file)
-    entries, tokens, configs = _vocab(content, file), content.get("added_tokens") or [], read_configs(files)
-    vocab, added = bert_files.merge_added(entries, tokens, file, configs, files)
-    content = {**content, "added_tokens": sorted(added.values(), key=lambda entry: entry["id"])}
+    entries = _vocab(content, file)
+    tokens = content.get("added_tokens") or []
+    configs = read_configs(files)
+    vocab, added = bert_files.merge_added(entries, tokens, file, configs=configs, files=files)
+
+    by_id = sorted(added.values(), key=lambda entry: entry["id"])
+    content = {**content, "added_tokens": by_id, "truncation": None, "padding": None}
     try:
-        check_patterns(*map(content.get, ("normalizer", "pre_tokenizer", "decoder")))
+        # Before the library sees them: a pattern may take forever.
+        check_patterns(content.get("normalizer"), content.get("pre_tokenizer"), content.get("decoder"))
+        backend = LibraryBackend(json.dumps(content), vocab, space_symbol, config)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
-    text = json.dumps({**content, "truncation": None, "padding": None})
-    try:
-        return TokenizerData(vocab, {"backend": LibraryBackend(text, vocab, space_symbol, config)}, file)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
+    return TokenizerData(vocab=vocab, options={"backend": backend}, file=file)
 
 
 def _space_symbol(content: dict[str, Any], file: Path) -> str:
@@ -140,7 +207,8 @@ def _space_symbol(content: dict[str, Any], file: Path) -> str:
     model_type = get_object(content, "model", file).get("type", "none")
     splitter = get_object(content, "pre_tokenizer", file)
     parts = splitter.get("pretokenizers")
-    parts = parts if isinstance(parts, list) else [splitter]
+    if not isinstance(parts, list):
+        parts = [splitter]
     symbols = {str(part.get("type")): part.get("replacement") for part in parts if isinstance(part, dict)}
     if model_type == "BPE" and "ByteLevel" in symbols:
         return BYTE_LEVEL_SPACE
@@ -158,7 +226,10 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
     if not entries:
         raise InputError(f"{file}: model has no vocab; download the file again")
     try:
-        vocab = dict(entries) if isinstance(entries, dict) else {piece: id for id, (piece, _) in enumerate(entries)}
+        if isinstance(entries, dict):
+            vocab = dict(entries)
+        else:  # pieces with their scores, in the order of ids
+            vocab = {piece: index for index, (piece, _) in enumerate(entries)}
         vocab |= {token["content"]: token["id"] for token in content.get("added_tokens") or []}
     except (KeyError, TypeError, ValueError):
         raise InputError(
@@ -169,18 +240,27 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
 
 def _byte_level_content(files: Files, config: dict[str, Any]) -> dict[str, Any]:
     """The equivalent tokenizer.json of vocab.json and merges.txt, for RoBERTa or DeBERTa."""
-    directory, vocab = files.path, files.read(files.path / "vocab.json")
+    vocab_file = files.path / "vocab.json"
+    vocab = files.read(vocab_file)
     names = {role: special_token_name(role, config, vocab) for role in ROLES}
-    if missing := [name for name in names.values() if type(vocab.get(name)) is not int]:
-        raise InputError(f"{directory / 'vocab.json'}: lacks {', '.join(map(shorten, missing))}")
+    missing = [name for name in names.values() if type(vocab.get(name)) is not int]
+    if missing:
+        raise InputError(f"{vocab_file}: lacks {', '.join(map(shorten, missing))}")
+
     spaces = {"add_prefix_space": config.get("add_prefix_space", False), "trim_offsets": True}
-    cls, sep = ([names[role], vocab[names[role]]] for role in ("cls", "sep"))
-    post_processor: dict[str, Any] = {"type": "RobertaProcessing", "sep": sep, "cls": cls, **spaces}
-    if names["cls"] == "[CLS]" and str(config.get("tokenizer_class", DEBERTA)).removesuffix("Fast") in (
-        DEBERTA,
-        GENERIC_CLASS,
-    ):
-        post_processor = template_processing(names["cls"], names["sep"], vocab, num_separators=1, second_segment=1)
+    cls = names["cls"]
+    sep = names["sep"]
+    class_name = str(config.get("tokenizer_class", DEBERTA)).removesuffix("Fast")
+    if cls == "[CLS]" and class_name in (DEBERTA, GENERIC_CLASS):
+        post_processor = template_processing(cls, sep, vocab, num_separators=1, second_segment=1)
+    else:
+        post_processor = {
+            "type": "RobertaProcessing",
+            "sep": [sep, vocab[sep]],
+            "cls": [cls, vocab[cls]],
+            **spaces,
+        }
+
     return {
         "version": "1.0",
         "added_tokens": added_tokens({name: vocab[name] for name in names.values()}, mask=names["mask"]),
@@ -188,7 +268,7 @@ def _byte_level_content(files: Files, config: dict[str, Any]) -> dict[str, Any]:
         "pre_tokenizer": {"type": "ByteLevel", **spaces, "use_regex": True},
         "post_processor": post_processor,
         "decoder": DECODERS[BYTE_LEVEL_SPACE],
-        "model": {"type": "BPE", "vocab": vocab, "merges": _merges(directory / "merges.txt")},
+        "model": {"type": "BPE", "vocab": vocab, "merges": _merges(files.path / "merges.txt")},
     }
 
 
@@ -197,9 +277,9 @@ def _merges(file: Path) -> list[list[str]]:
     lines = read_text(file).replace("\r\n", "\n").split("\n")
     merges = []
     for number, line in enumerate(lines, 1):
-        pair = line.split(" ")
         if number == 1 and line.startswith("#version"):
             continue
+        pair = line.split(" ")
         if len(pair) == 2 and all(pair):
             merges.append(pair)
         elif line:

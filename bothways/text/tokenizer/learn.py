@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.text.tokenizer import basic as accents
+from bothways.text.tokenizer import accents
 from bothways.text.tokenizer.basic import Splitter
 from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS
 from bothways.text.tokenizer.worker_processes import are_fewer, worker_pool
@@ -30,10 +30,12 @@ MAX_CHUNKS = 2_000_000  # distinct ones in memory, about 400 MB
 BLOCK = 16_000_000  # characters per counting task
 READ_AHEAD = 2  # queued tasks beyond the running ones
 BATCH = 50_000  # chunks per splitting task
-SEPARATOR, INSIDE = 0, -1  # symbols in `_SymbolLine` besides pieces
+SEPARATOR = 0  # symbol in `_SymbolLine` around words
+INSIDE = -1  # symbol between the ends of a piece
 NUM_CODE_POINTS = 0x110000
 MIN_WORD_COUNT = 50  # occurrences of a word that counts towards the vocabulary size
-MIN_SIZE, MAX_SIZE = 8_000, 30_522  # chosen sizes (Charpentier 2024: 8,192 for 10 M words; BERT: 30,522)
+MIN_SIZE = 8_000  # chosen sizes (Charpentier 2024: 8,192 for 10 M words)
+MAX_SIZE = 30_522  # as BERT's
 
 SplitFunction: TypeAlias = Callable[[str], list[str]]
 Counts: TypeAlias = list[tuple[str, int]]
@@ -60,8 +62,13 @@ def learn_vocabulary(
 ) -> tuple[dict[str, int], SplitRules]:
     """Learn a vocabulary: `count_words`, then `merge_pieces`. Returns token -> id, and the options of `Splitter`.
 
-    size: None chooses a size for the text (`choose_size`). strip_accents: None strips accents from lower-cased text
-    that does not need them; the choice and its reason are logged.
+    texts: the texts; they are read once.
+    size: None chooses a size for the text (`choose_size`).
+    alphabet: number of characters of the words that are not ignored (`merge_pieces`).
+    lowercase: whether upper and lower case are one.
+    strip_accents: None strips accents from lower-cased text that does not need them; the choice and its reason are
+    logged.
+    processes: number of processes that count words.
     """
     rules: SplitRules = {"lowercase": lowercase, "strip_accents": strip_accents}
     if strip_accents is None and lowercase:
@@ -74,6 +81,7 @@ def learn_vocabulary(
             words = accents.strip_accents_from(words)
     else:
         words = count_words(texts, Splitter(**rules), processes)
+
     pieces = merge_pieces(words, size or choose_size(words), alphabet_limit=alphabet)
     return {piece: index for index, piece in enumerate(pieces)}, rules
 
@@ -85,24 +93,29 @@ def choose_size(words: Mapping[str, int]) -> int:
 
 
 def count_words(texts: Iterable[str], split: SplitFunction, processes: int = 1) -> Counter[str]:
-    """Count the words of texts. split: normalizes a text and returns its words.
+    """Count the words of texts.
 
-    `split` runs once per distinct chunk between white space, so it may be slow, but it must not depend on the
-    surrounding text. With more than one process it must be picklable; a text of one block is counted in this one.
+    texts: the texts; they are read once.
+    split: normalizes a text and returns its words. It runs once per distinct chunk between white space, so it may be
+    slow, but it must not depend on the surrounding text. With more than one process it must be picklable.
+    processes: number of processes; a text of one block is counted in this one.
     """
     if isinstance(texts, str):
         raise InputError(f"texts is a single string ({texts[:20]!r}...); give a list of texts: [text]")
     if processes < 1:
         raise InputError(f"processes ({processes}) must be at least 1, which uses only this process")
+
     chunks: Counter[str] = Counter()
     words: Counter[str] = Counter()
+    # On 410 MB counting takes 27 s and merging 7, mostly for cache misses in the table of chunks (docs/LOG.md).
     is_small, blocks = are_fewer(_blocks(texts), 2)
-    with nullcontext() if processes == 1 or is_small else worker_pool(processes, "count words") as pool:
+    is_alone = processes == 1 or is_small
+    with nullcontext() if is_alone else worker_pool(processes, "count words") as pool:
         for counts in _map(pool, processes, _count_chunks, blocks):
             chunks.update(counts)
             if len(chunks) > MAX_CHUNKS:
-                _split_into_words(chunks, words, split, pool, processes)
-        _split_into_words(chunks, words, split, pool, processes)
+                _split_into_words(chunks, words, split, pool=pool, processes=processes)
+        _split_into_words(chunks, words, split, pool=pool, processes=processes)
     return words
 
 
@@ -116,7 +129,8 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
             size += len(part)
             if size >= BLOCK:
                 yield block
-                block, size = [], 0
+                block = []
+                size = 0
     yield block
 
 
@@ -125,6 +139,7 @@ def _parts(text: str) -> Iterator[str]:
     for character in DELETED:
         if character in text:  # much faster than replacing without a match
             text = text.replace(character, "")
+
     start = 0
     while start < len(text):
         space = WHITE_SPACE.search(text, start + BLOCK)
@@ -141,7 +156,12 @@ def _count_chunks(texts: Iterable[str]) -> Counter[str]:
 
 
 def _split_into_words(
-    chunks: Counter[str], words: Counter[str], split: SplitFunction, pool: Executor | None, processes: int
+    chunks: Counter[str],
+    words: Counter[str],
+    split: SplitFunction,
+    *,
+    pool: Executor | None,
+    processes: int,
 ) -> None:
     """Split all chunks, add their counts to `words`, and clear `chunks`."""
     items = iter(chunks.items())
@@ -160,12 +180,16 @@ def _split_chunks(split: SplitFunction, chunks: Counts) -> Counter[str]:
 
 
 def _map(
-    pool: Executor | None, processes: int, function: Callable[[Input], Output], inputs: Iterable[Input]
+    pool: Executor | None,
+    processes: int,
+    function: Callable[[Input], Output],
+    inputs: Iterable[Input],
 ) -> Iterator[Output]:
     """map(function, inputs), in the pool if there is one, reading only a few inputs ahead."""
     if pool is None:
         yield from map(function, inputs)
         return
+
     running: deque[Future[Output]] = deque()
     for item in inputs:
         running.append(pool.submit(function, item))
@@ -186,20 +210,30 @@ def merge_pieces(
     """The vocabulary: special tokens; initial characters, then continuing ones (`##a`), by code point; merged pieces.
 
     The most frequent pair of adjacent pieces is merged first; ties are broken by the left, then the right piece in code
-    point order. There are fewer than `size` entries if no pair occurs `min_count` times. Words are ignored if they are
-    longer than `max_word_length`, have a character that is not among the `alphabet_limit` most frequent ones, or start
-    with `##`.
+    point order.
+
+    word_counts: the words, with their counts; words that start with `##` are ignored.
+    size: most entries; there are fewer if no pair occurs `min_count` times.
+    special_tokens: the first entries.
+    alphabet_limit: words with a character that is not among this many most frequent ones are ignored.
+    min_count: least count of a pair that is merged.
+    max_word_length: longer words are ignored.
+
+    InputError if the special tokens and the characters are more than `size`, or no word is left.
     """
     for name, value in (("alphabet_limit", alphabet_limit), ("min_count", min_count)):
         if value < 1:
             raise InputError(f"{name} ({value}) must be at least 1")
-    line = _SymbolLine(*_spell(word_counts, alphabet_limit, max_word_length))
+
+    pieces, symbols, weights = _spell(word_counts, alphabet_limit, max_word_length)
+    line = _SymbolLine(pieces, symbols, weights)
     vocabulary = dict.fromkeys([*special_tokens, *line.pieces[1:]])
     if len(vocabulary) > size:
         raise InputError(
             f"a vocabulary of {size} entries is too small for {len(special_tokens)} special tokens and "
             f"{len(line.pieces) - 1} characters; use at least {len(vocabulary)}, or an alphabet below {alphabet_limit}"
         )
+
     pairs = _PairQueue(line, min_count)
     while len(vocabulary) < size and (pair := pairs.pop()):
         left, right = pair
@@ -212,13 +246,16 @@ def merge_pieces(
 def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length: int) -> tuple[list[str], Array, Array]:
     """All words in one line, with separators around them -> pieces; the symbol and the word count of each position."""
     words = [word for word in word_counts if 0 < len(word) <= max_word_length and not word.startswith(CONTINUATION)]
-    codes = np.frombuffer(" ".join(["", *words, ""]).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int32)
+    encoded = " ".join(["", *words, ""]).encode("utf-32-le", "surrogatepass")
+    codes = np.frombuffer(encoded, "<u4").astype(np.int32)
     lengths = np.array([1 + len(word) for word in words] + [1])
     separators = np.cumsum(lengths) - lengths
+
     # Integers in float64, which np.bincount adds exactly up to 2**53.
     weights = np.repeat(np.array([word_counts[word] for word in words] + [0], np.float64), lengths)
     weights[separators] = 0
 
+    # Words with a rare character count nothing.
     totals = np.bincount(codes, weights)
     in_alphabet = np.zeros(len(totals), np.bool_)
     in_alphabet[np.argsort(-totals, kind="stable")[:alphabet_limit]] = True
@@ -236,8 +273,13 @@ def _spell(word_counts: Mapping[str, int], alphabet_limit: int, max_word_length:
         )
     symbol_by_form = np.zeros(2 * NUM_CODE_POINTS, np.int32)
     symbol_by_form[occurring] = np.arange(1, len(occurring) + 1)
-    pieces = [CONTINUATION * (form >= NUM_CODE_POINTS) + chr(form % NUM_CODE_POINTS) for form in occurring.tolist()]
-    return ["", *pieces], np.where(weights > 0, symbol_by_form[forms], SEPARATOR), weights
+
+    pieces = []
+    for form in occurring.tolist():
+        prefix = CONTINUATION if form >= NUM_CODE_POINTS else ""
+        pieces.append(prefix + chr(form % NUM_CODE_POINTS))
+    symbols = np.where(weights > 0, symbol_by_form[forms], SEPARATOR)
+    return ["", *pieces], symbols, weights
 
 
 class _SymbolLine:
@@ -250,7 +292,9 @@ class _SymbolLine:
         self.pieces = list(pieces)  # pieces by symbol
         self.symbol_by_piece = {piece: symbol for symbol, piece in enumerate(pieces)}
         self.lengths = [1] * len(pieces)
-        self.symbols, self.weights = symbols, weights
+        self.symbols = symbols
+        self.weights = weights
+
         in_order = np.argsort(symbols.astype(np.min_scalar_type(len(pieces))), kind="stable")
         in_order = in_order.astype(np.int32 if len(symbols) < 2**31 else np.int64)
         # The start positions of each symbol, ascending. `_current` removes those that were merged meanwhile.
@@ -263,14 +307,22 @@ class _SymbolLine:
 
     def merge(self, left: str, right: str, joined: str) -> tuple[Counts, Counts, int]:
         """Merge all occurrences of a pair -> counts of pieces before it and after it, and of the pair after itself."""
-        a, b = self.symbol_by_piece[left], self.symbol_by_piece[right]
+        a = self.symbol_by_piece[left]
+        b = self.symbol_by_piece[right]
         starts = self._find(a, b)
         ends = starts + (self.lengths[a] + self.lengths[b])
-        weights, before, after = self.weights[starts], self.symbols[starts - 1], self.symbols[ends]
-        is_touching = ends[:-1] == starts[1:]  # here the new piece follows itself
-        before[1:][is_touching] = after[:-1][is_touching] = SEPARATOR
+        weights = self.weights[starts]
+        before = self.symbols[starts - 1]
+        after = self.symbols[ends]
+
+        # Where the new piece follows itself, its neighbours are about to be merged, too.
+        is_touching = ends[:-1] == starts[1:]
+        before[1:][is_touching] = SEPARATOR
+        after[:-1][is_touching] = SEPARATOR
+        num_touching = int(weights[1:][is_touching].sum())
+
         self._write(starts, a, b, joined)
-        return self._count(before, weights), self._count(after, weights), int(weights[1:][is_touching].sum())
+        return self._count(before, weights), self._count(after, weights), num_touching
 
     def _find(self, a: int, b: int) -> Array:
         """Positions where b follows a, ascending; if a is b, without overlap from left to right."""
@@ -281,30 +333,44 @@ class _SymbolLine:
         else:
             starts = self._current(b)
             starts = starts[self.symbols[starts - 1] == a] - self.lengths[a]
-        if a == b:
+
+        if a == b:  # in a run of touching pairs, every second one
             index = np.arange(len(starts))
             starts_run = np.diff(starts, prepend=0) != self.lengths[a]
             starts = starts[(index - np.maximum.accumulate(index * starts_run)) % 2 == 0]
         return starts
 
     def _current(self, symbol: int) -> Array:
+        """The start positions of a symbol that are still there."""
         starts: Array = self.positions[symbol]
-        self.positions[symbol] = starts = starts[self.symbols[starts] == symbol]
+        starts = starts[self.symbols[starts] == symbol]
+        self.positions[symbol] = starts
         return starts
 
-    def _write(self, starts: Array, a: int, b: int, joined: str) -> None:
+    def _write(
+        self,
+        starts: Array,
+        a: int,
+        b: int,
+        joined: str,
+    ) -> None:
         # Always a new piece: the same letters are always merged in the same order.
-        symbol = self.symbol_by_piece[joined] = len(self.pieces)
+        symbol = len(self.pieces)
+        self.symbol_by_piece[joined] = symbol
         self.pieces.append(joined)
         self.lengths.append(self.lengths[a] + self.lengths[b])
         self.positions.append(starts)
+
         middle = starts + self.lengths[a]
+        last = middle + (self.lengths[b] - 1)
         self.symbols[middle] = INSIDE
-        self.symbols[starts] = self.symbols[middle + (self.lengths[b] - 1)] = symbol
+        self.symbols[starts] = symbol
+        self.symbols[last] = symbol
 
     def _count(self, symbols: Array, weights: Array) -> Counts:
         totals = np.bincount(symbols, weights)
         totals[SEPARATOR] = 0  # not a piece
+
         occurring = np.flatnonzero(totals)
         counts = totals[occurring].astype(np.int64)
         return [(self.pieces[symbol], count) for symbol, count in zip(occurring.tolist(), counts.tolist(), strict=True)]
@@ -314,15 +380,17 @@ class _PairQueue:
     """A priority queue of pairs of adjacent pieces by count. Counts can only decrease."""
 
     def __init__(self, line: _SymbolLine, min_count: int) -> None:
-        self.line, self.min_count = line, min_count
+        self.line = line
+        self.min_count = min_count
         self.counts: dict[tuple[str, str], int] = {}
         self.queue: list[tuple[int, tuple[str, str]]] = []  # a heap of (-count when added, pair)
+
         for piece in line.pieces[1:]:
             for right, count in line.followers(piece):
                 self.add(piece, right, count)
 
     def merge(self, left: str, right: str, joined: str) -> None:
-        """Merge a pair in the line, and count the pairs with the new piece instead of those with its parts."""
+        """Merge a pair in the line, and count pairs with the new piece instead of pairs with its parts."""
         before, after, num_touching = self.line.merge(left, right, joined)
         for piece, count in before:
             self.subtract(piece, left, count)

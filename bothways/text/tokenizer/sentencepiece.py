@@ -16,17 +16,32 @@ from bothways.text.tokenizer.library import DECODERS, GENERIC_CLASS, METASPACE, 
 
 # message -> field -> (field number, type). Enumerations are encoded as integers.
 FIELDS = {
-    "Piece": {"piece": (1, "string"), "score": (2, "float")},
-    "Trainer": {"model_type": (3, "int32"), "byte_fallback": (35, "bool")},
-    "Normalizer": {"precompiled_charsmap": (2, "bytes")},
-    "Model": {"pieces": (1, "Piece"), "trainer_spec": (2, "Trainer"), "normalizer_spec": (3, "Normalizer")},
+    "Piece": {
+        "piece": (1, "string"),
+        "score": (2, "float"),
+    },
+    "Trainer": {
+        "model_type": (3, "int32"),
+        "byte_fallback": (35, "bool"),
+    },
+    "Normalizer": {
+        "precompiled_charsmap": (2, "bytes"),
+    },
+    "Model": {
+        "pieces": (1, "Piece"),
+        "trainer_spec": (2, "Trainer"),
+        "normalizer_spec": (3, "Normalizer"),
+    },
 }
 UNIGRAM = 1  # TrainerSpec.ModelType; the default
-# transformers' classes
-ALBERT, XLM_ROBERTA, DEBERTA = "AlbertTokenizer", "XLMRobertaTokenizer", "DebertaV2Tokenizer"
+ALBERT = "AlbertTokenizer"  # transformers' classes
+XLM_ROBERTA = "XLMRobertaTokenizer"
+DEBERTA = "DebertaV2Tokenizer"
 BIG_BIRD = "BigBirdTokenizer"
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 BERT_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+DEBERTA_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+XLM_ROBERTA_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 Pieces = list[tuple[str, float]]  # pieces with log probabilities
 
 
@@ -37,101 +52,31 @@ def content(file: Path, config: dict[str, Any]) -> tuple[dict[str, Any], dict[st
     """
     model = _model(file)
     pieces = [(piece.piece, piece.score) for piece in model.pieces]
-    spec, charsmap = model.trainer_spec, model.normalizer_spec.precompiled_charsmap
     if any(isinstance(piece, bytes) for piece, _ in pieces):
         raise InputError(f"{file}: a piece is not UTF-8; the file is damaged, download it again")
-    if not pieces or (spec.model_type or UNIGRAM) != UNIGRAM or spec.byte_fallback:
+
+    trainer = model.trainer_spec
+    model_type = trainer.model_type or UNIGRAM
+    if not pieces or model_type != UNIGRAM or trainer.byte_fallback:
         raise InputError(f"{file}: only Unigram models without byte_fallback are supported")
+
     class_name = str(config.get("tokenizer_class", "")).removesuffix("Fast")
     detected = _detect_class([piece for piece, _ in pieces], class_name)
     class_name = class_name or detected
     if not detected or class_name not in (detected, GENERIC_CLASS):
         raise InputError(f"{file}: {class_name or 'this model'} is not supported; use one of {', '.join(CONVERTERS)}")
-    normalization = (
-        [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}] if charsmap else []
-    )
-    # transformers would rebuild these two without the file's normalization, unless the class is the generic one.
-    override = {"tokenizer_class": f"{GENERIC_CLASS}Fast"} if detected in (DEBERTA, BIG_BIRD) else {}
-    return CONVERTERS[detected](pieces, normalization, config), {"tokenizer_class": detected, **config, **override}
 
+    normalization = []
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    if charsmap:
+        encoded = base64.b64encode(charsmap).decode()
+        normalization.append({"type": "Precompiled", "precompiled_charsmap": encoded})
 
-def _detect_class(pieces: list[str], class_name: str) -> str:
-    """The tokenizer class with such special tokens, or "". class_name: decides between ALBERT and BigBird."""
-    entries = set(pieces)
-    if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= entries:
-        is_big_bird = pieces[:3] == ["<pad>", "</s>", "<s>"]
-        return class_name if class_name in (ALBERT, BIG_BIRD) else BIG_BIRD if is_big_bird else ALBERT
-    if {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= entries:
-        return DEBERTA
-    return XLM_ROBERTA if pieces[:3] == ["<unk>", "<s>", "</s>"] and not {"<pad>", "<mask>"} & entries else ""
-
-
-def _albert(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    """Normalizes quotes, accents and case before the file's normalization.
-
-    ALBERT's own code splits pieces such as `9,` again: a lower score than that of any split has the same effect.
-    """
-    quotes = [{"type": "Replace", "pattern": {"String": quote}, "content": '"'} for quote in ("``", "''")]
-    accents = [] if config.get("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
-    case = [{"type": "Lowercase"}] if config.get("do_lower_case", True) else []
-    to_split = {piece for piece, _ in pieces if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()}
-    vocab = [(piece, score - 100 * (piece in to_split)) for piece, score in pieces]
-    return _content(vocab, [*quotes, *accents, *case, *normalization], BERT_SPECIALS)
-
-
-def _deberta(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    """The mask follows the pieces if the file has none."""
-    vocab = pieces if any(piece == "[MASK]" for piece, _ in pieces) else [*pieces, ("[MASK]", 0.0)]
-    case = [{"type": "Lowercase"}] if config.get("do_lower_case", False) else []
-    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-    punctuation = [{"type": "Punctuation", "behavior": "Isolated"}] if config.get("split_by_punct", False) else []
-    special_tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    return _content(vocab, [*case, strip, *normalization, SPACES], special_tokens, splitters=punctuation)
-
-
-def _big_bird(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
-    return _content(pieces, [*normalization, strip, SPACES], BERT_SPECIALS, splitters=[])
-
-
-def _xlm_roberta(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
-    """Ids as in fairseq: its own special tokens before the pieces, and the mask after them."""
-    first = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
-    vocab = [*first, *pieces[3:], ("<mask>", 0.0)]
-    return _content(
-        vocab, normalization, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), num_separators=2, second_segment=0
-    )
-
-
-CONVERTERS = {ALBERT: _albert, XLM_ROBERTA: _xlm_roberta, DEBERTA: _deberta, BIG_BIRD: _big_bird}
-
-
-def _content(
-    vocab: Pieces,
-    normalizers: list[dict[str, Any]],
-    special_tokens: tuple[str, str, str, str, str],
-    *,
-    splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},),
-    num_separators: int = 1,
-    second_segment: int = 1,
-) -> dict[str, Any]:
-    """special_tokens: padding, unknown, [CLS], [SEP] and mask. splitters: pre-tokenizers before Metaspace.
-
-    num_separators, second_segment: see BertBackend.
-    """
-    ids = {piece: index for index, (piece, _) in enumerate(vocab)}
-    _, unknown, cls, sep, mask = special_tokens
-    return {
-        "version": "1.0",
-        "added_tokens": added_tokens({name: ids[name] for name in special_tokens}, mask=mask),
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitters, DECODERS[METASPACE]]},
-        "post_processor": template_processing(
-            cls, sep, ids, num_separators=num_separators, second_segment=second_segment
-        ),
-        "decoder": DECODERS[METASPACE],
-        "model": {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocab, "byte_fallback": False},
-    }
+    new_config = {"tokenizer_class": detected, **config}
+    if detected in (DEBERTA, BIG_BIRD):
+        # transformers would rebuild these two without the file's normalization, unless the class is the generic one.
+        new_config["tokenizer_class"] = f"{GENERIC_CLASS}Fast"
+    return CONVERTERS[detected](pieces, normalization, config), new_config
 
 
 def _model(file: Path) -> Any:
@@ -140,6 +85,7 @@ def _model(file: Path) -> Any:
         from google.protobuf.message import DecodeError
     except ImportError:
         raise needs_package(file, "protobuf", "tokenizers") from None
+
     model = _message()()
     try:
         model.ParseFromString(read_bytes(file))
@@ -161,9 +107,120 @@ def _message() -> Any:
             field = message_type.field.add(name=name, number=number)
             field.label = proto.LABEL_REPEATED if name == "pieces" else proto.LABEL_OPTIONAL
             if type_name in FIELDS:
-                field.type, field.type_name = proto.TYPE_MESSAGE, f".bothways.{type_name}"
+                field.type = proto.TYPE_MESSAGE
+                field.type_name = f".bothways.{type_name}"
             else:
                 field.type = proto.Type.Value(f"TYPE_{type_name.upper()}")
+
     pool = descriptor_pool.DescriptorPool()
     pool.Add(descriptor)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bothways.Model"))
+
+
+def _detect_class(pieces: list[str], class_name: str) -> str:
+    """The tokenizer class with such special tokens, or "". class_name: decides between ALBERT and BigBird."""
+    entries = set(pieces)
+    if {"<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]"} <= entries:
+        if class_name in (ALBERT, BIG_BIRD):
+            return class_name
+        return BIG_BIRD if pieces[:3] == ["<pad>", "</s>", "<s>"] else ALBERT
+
+    if {"[PAD]", "[UNK]", "[CLS]", "[SEP]"} <= entries:
+        return DEBERTA
+
+    has_first_pieces = pieces[:3] == ["<unk>", "<s>", "</s>"]
+    return XLM_ROBERTA if has_first_pieces and not {"<pad>", "<mask>"} & entries else ""
+
+
+def _albert(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """Normalizes quotes, accents and case before the file's normalization.
+
+    ALBERT's own code splits pieces such as `9,` again: a lower score than the score of any split has the same effect.
+    """
+    normalizers: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+        {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    ]
+    if not config.get("keep_accents", False):
+        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if config.get("do_lower_case", True):
+        normalizers.append({"type": "Lowercase"})
+
+    vocab = []
+    for piece, score in pieces:
+        has_comma_after_digit = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+        vocab.append((piece, score - 100 if has_comma_after_digit else score))
+    return _content(vocab, [*normalizers, *normalization], BERT_SPECIALS)
+
+
+def _deberta(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """The mask follows the pieces if the file has none."""
+    has_mask = any(piece == "[MASK]" for piece, _ in pieces)
+    vocab = pieces if has_mask else [*pieces, ("[MASK]", 0.0)]
+
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    normalizers = [strip, *normalization, SPACES]
+    if config.get("do_lower_case", False):
+        normalizers.insert(0, {"type": "Lowercase"})
+
+    splitters = []
+    if config.get("split_by_punct", False):
+        splitters.append({"type": "Punctuation", "behavior": "Isolated"})
+    return _content(vocab, normalizers, DEBERTA_SPECIALS, splitters=splitters)
+
+
+def _big_bird(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    return _content(pieces, [*normalization, strip, SPACES], BERT_SPECIALS, splitters=[])
+
+
+def _xlm_roberta(pieces: Pieces, normalization: list[dict[str, Any]], config: dict[str, Any]) -> dict[str, Any]:
+    """Ids as in fairseq: its own special tokens before the pieces, and the mask after them."""
+    vocab = [
+        ("<s>", 0.0),
+        ("<pad>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        *pieces[3:],
+        ("<mask>", 0.0),
+    ]
+    return _content(vocab, normalization, XLM_ROBERTA_SPECIALS, num_separators=2, second_segment=0)
+
+
+CONVERTERS = {
+    ALBERT: _albert,
+    XLM_ROBERTA: _xlm_roberta,
+    DEBERTA: _deberta,
+    BIG_BIRD: _big_bird,
+}
+
+
+def _content(
+    vocab: Pieces,
+    normalizers: list[dict[str, Any]],
+    special_tokens: tuple[str, str, str, str, str],
+    *,
+    splitters: Sequence[dict[str, Any]] = ({"type": "WhitespaceSplit"},),
+    num_separators: int = 1,
+    second_segment: int = 1,
+) -> dict[str, Any]:
+    """The tokenizer.json.
+
+    vocab: pieces with log probabilities, by id.
+    normalizers: the steps of normalization.
+    special_tokens: padding, unknown, [CLS], [SEP] and mask.
+    splitters: pre-tokenizers before Metaspace.
+    num_separators, second_segment: see BertBackend.
+    """
+    ids = {piece: index for index, (piece, _) in enumerate(vocab)}
+    _, unknown, cls, sep, mask = special_tokens
+    template = template_processing(cls, sep, ids, num_separators=num_separators, second_segment=second_segment)
+    return {
+        "version": "1.0",
+        "added_tokens": added_tokens({name: ids[name] for name in special_tokens}, mask=mask),
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitters, DECODERS[METASPACE]]},
+        "post_processor": template,
+        "decoder": DECODERS[METASPACE],
+        "model": {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocab, "byte_fallback": False},
+    }

@@ -12,17 +12,24 @@ from typing import TypeVar
 
 from bothways.base.errors import InputError, format_count, shorten
 from bothways.base.io import Files
-from bothways.text.tokenizer.basic import count_surrogates
+from bothways.text.tokenizer.characters import count_surrogates
 from bothways.text.tokenizer.fast import BertBackend, TokenSpan
 from bothways.text.tokenizer.library import LibraryBackend
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 
 Value = TypeVar("Value")
 MIN_WINDOW_TEXT = 64  # tokens that must remain for the sliding text of a pair
+TOKENS_SHOWN = 8  # in the representation of an Encoding
 
 
 class TokenizedText:
-    """A text (or list of words) as ids. The spans of its tokens are computed on first use."""
+    """A text (or list of words) as ids. The spans of its tokens are computed on first use.
+
+    text: a string, or a list of words.
+    tokenizer: what makes ids and spans of it.
+    special_tokens: the special tokens to parse in the text.
+    ids: the ids, if they are already computed.
+    """
 
     def __init__(
         self,
@@ -31,32 +38,37 @@ class TokenizedText:
         special_tokens: Sequence[str] = (),
         ids: list[int] | None = None,
     ) -> None:
-        self.text, self.tokenizer, self.special_tokens = text, tokenizer, special_tokens
-        if ids is None and isinstance(text, str):
-            ids = tokenizer.ids(text, special_tokens)
-        word_ids = (tokenizer.ids(word, leading_space=True) for word in text)
-        self.ids = list(chain.from_iterable(word_ids)) if ids is None else ids
+        self.text = text
+        self.tokenizer = tokenizer
+        self.special_tokens = special_tokens
+
+        if ids is not None:
+            self.ids = ids
+        elif isinstance(text, str):
+            self.ids = tokenizer.ids(text, special_tokens)
+        else:
+            ids_by_word = (tokenizer.ids(word, leading_space=True) for word in text)
+            self.ids = list(chain.from_iterable(ids_by_word))
 
     @cached_property
     def token_spans(self) -> list[TokenSpan]:
         backend = self.tokenizer.backend
         if isinstance(self.text, str):
             return backend.token_spans(self.text, self.special_tokens)
-        return [
-            TokenSpan(start, end, index)
-            for index, word in enumerate(self.text)
-            for start, end, _ in backend.token_spans(word, leading_space=True)
-        ]
 
-
-TOKENS_SHOWN = 8  # in the representation of an Encoding
+        spans: list[TokenSpan] = []
+        for index, word in enumerate(self.text):
+            for start, end, _ in backend.token_spans(word, leading_space=True):
+                spans.append(TokenSpan(start, end, index))
+        return spans
 
 
 @dataclass(slots=True, repr=False)  # not frozen: that would cost as much as encoding a short text
 class Encoding:
     """A text, a pair, or a window of one, as model input. Lists have an entry per token, special tokens included.
 
-    ids: vocabulary indices. ranges: the text and its pair, each with the token range [first, last) in this window.
+    ids: vocabulary indices.
+    ranges: the text and its pair, each with the token range [first, last) in this window.
     """
 
     ids: list[int]
@@ -78,8 +90,9 @@ class Encoding:
     def segment_ids(self) -> list[int]:
         """0 for [CLS], the first text and its [SEP]; 1 for the second text and its [SEP] if the model has segments."""
         text, first, last = self.ranges[-1]
+        second_segment_id = text.tokenizer.backend.second_segment_id
         size = (last - first + 1) * (len(self.ranges) - 1)  # size of the second text and its [SEP]; 0 without one
-        return [0] * (len(self.ids) - size) + [text.tokenizer.backend.second_segment_id] * size
+        return [0] * (len(self.ids) - size) + [second_segment_id] * size
 
     @property
     def sequence_ids(self) -> list[int | None]:
@@ -106,12 +119,23 @@ class Encoding:
 
 
 class Tokenizer:
-    """Converts text to ids and back. vocab: token -> id, ids 0..V-1, including [PAD] [UNK] [CLS] [SEP] [MASK].
+    """Converts text to ids and back.
 
-    lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`. added: further tokens, such as the
-    markers of entities, which are parsed in every text. backend: replaces BERT's tokenization and its special tokens.
+    vocab: token -> id, ids 0..V-1, including [PAD] [UNK] [CLS] [SEP] [MASK].
+    lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`.
+    max_word_length: a word of more characters becomes [UNK].
+    added: further tokens, such as the markers of entities, which are parsed in every text.
+    backend: replaces BERT's tokenization and its special tokens.
+
     [PAD] to [MASK] typed in user text are treated as plain text unless `allow_special` is set. Lone surrogates are read
     as U+FFFD (which BERT removes); `replaced_surrogates` counts them.
+
+    >>> entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
+    >>> tokenizer = Tokenizer({token: index for index, token in enumerate(entries)})
+    >>> tokenizer.encode("Playing").tokens
+    ['[CLS]', 'play', '##ing', '[SEP]']
+    >>> tokenizer.decode([2, 5, 6, 3])
+    'playing'
     """
 
     def __init__(
@@ -125,17 +149,22 @@ class Tokenizer:
         added: Sequence[AddedToken] = (),
         backend: LibraryBackend | None = None,
     ) -> None:
-        special = (token.content for token in added if token.special and token.content not in SPECIAL_TOKENS)
-        self.special_tokens = backend.special_tokens if backend else (*SPECIAL_TOKENS, *special)
-        if missing := [token for token in self.special_tokens if token not in vocab]:
+        if backend:
+            self.special_tokens = backend.special_tokens
+        else:
+            special = (token.content for token in added if token.special and token.content not in SPECIAL_TOKENS)
+            self.special_tokens = (*SPECIAL_TOKENS, *special)
+
+        missing = [token for token in self.special_tokens if token not in vocab]
+        if missing:
             raise InputError(f"vocabulary of {len(vocab)} entries lacks {', '.join(map(shorten, missing))}; add them")
+
         self.vocab = vocab
-        self.tokens = [*vocab] if [*vocab.values()] == [*range(len(vocab))] else sorted(vocab, key=vocab.__getitem__)
-        if [vocab[token] for token in self.tokens] != [*range(len(vocab))]:
-            raise InputError(f"vocabulary ids must be 0 to {len(vocab) - 1}, each once; renumber the entries")
+        self.tokens = _in_id_order(vocab)
         special_ids = [vocab[token] for token in self.special_tokens]
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIAL_TOKENS)]
         self.special_ids = frozenset(special_ids)
+
         self.backend: BertBackend | LibraryBackend = backend or BertBackend(
             vocab,
             lowercase=lowercase,
@@ -160,6 +189,7 @@ class Tokenizer:
         from bothways.text.tokenizer import formats
 
         data = formats.load(path)
+
         try:
             return cls(data.vocab, **data.options)
         except InputError as error:
@@ -178,20 +208,36 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Learn a WordPiece vocabulary of at most `size` entries. Deterministic: the same texts give the same bytes.
 
-        size: None chooses 8,000 to 30,522, depending on the texts. alphabet: words with a character that is not among
-        this many most frequent ones become [UNK]. strip_accents: None strips accents from lower-cased text unless that
-        would merge different words (`measure_accents`); cased text keeps them. This
-        choice and its reason are logged.
+        texts: the texts; they are read once.
+        size: None chooses 8,000 to 30,522, depending on the texts.
+        lowercase: whether upper and lower case are one.
+        processes: number of processes that count words.
+        alphabet: words with a character that is not among this many most frequent ones become [UNK].
+        strip_accents: None strips accents from lower-cased text unless stripping would merge different words
+        (`measure_accents`); cased text keeps them. This choice and its reason are logged.
+
+        >>> tokenizer = Tokenizer.learn(["the cat sat on the mat"], size=30)
+        >>> tokenizer.encode("the mat").tokens
+        ['[CLS]', 'the', 'm', '##at', '[SEP]']
         """
         from bothways.text.tokenizer.learn import learn_vocabulary
 
-        vocab, rules = learn_vocabulary(texts, size, alphabet, lowercase, strip_accents, processes=processes)
+        vocab, rules = learn_vocabulary(
+            texts,
+            size,
+            alphabet,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            processes=processes,
+        )
         return cls(vocab, **rules)
 
     def save(self, path: str | PathLike[str], max_length: int = 512, segments: int = 2) -> None:
         """Write vocabulary, tokenizer.json and tokenizer_config.json into a directory, as transformers reads them.
 
-        max_length, segments: number of tokens and of segment types that the model supports.
+        path: the directory.
+        max_length: number of tokens that the model supports.
+        segments: number of segment types that the model supports.
         """
         self.backend.save(path, self.tokens, max_length, segments)
 
@@ -199,22 +245,40 @@ class Tokenizer:
         """The tokenizer that reads every text in lower case, with the same vocabulary."""
         if isinstance(self.backend, LibraryBackend):
             return Tokenizer(self.vocab, backend=self.backend.lowercased())
+
+        # Lower-casing would also strip accents by default, so the present choice is passed on.
         strip_accents = self.backend.splitter.table.strip_accents
-        return Tokenizer(self.vocab, **{**self.backend.rules, "lowercase": True, "strip_accents": strip_accents})
+        rules = {**self.backend.rules, "lowercase": True, "strip_accents": strip_accents}
+        return Tokenizer(self.vocab, **rules)
 
     def __len__(self) -> int:
         return len(self.vocab)
 
     # --- text -> ids ----------------------------------------------------------------------------------------------
 
-    def encode(self, text: str, pair: str | None = None, allow_special: bool | Sequence[str] = False) -> Encoding:
+    def encode(
+        self,
+        text: str,
+        pair: str | None = None,
+        allow_special: bool | Sequence[str] = False,
+    ) -> Encoding:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP].
 
+        text: the text.
+        pair: the second text.
         allow_special: parse special tokens such as `[MASK]` in the text; all of them, or only those listed.
+
+        InputError if a token of `allow_special` is not a special token.
         """
-        listed = (allow_special,) if isinstance(allow_special, str) else allow_special
-        allowed = self.special_tokens if listed is True else tuple(listed or ())
-        if unknown := set(allowed) - set(self.special_tokens):
+        if allow_special is True:
+            allowed = self.special_tokens
+        elif isinstance(allow_special, str):
+            allowed = (allow_special,)
+        else:
+            allowed = tuple(allow_special or ())
+
+        unknown = set(allowed) - set(self.special_tokens)
+        if unknown:
             raise InputError(f"special token {min(unknown)!r} is not one of {', '.join(self.special_tokens)}")
         return self._encode_texts(text, pair, special_tokens=allowed)
 
@@ -225,57 +289,93 @@ class Tokenizer:
     def encode_many(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, processes: int = 1
     ) -> list[Encoding]:
-        """Encode texts, optionally with second texts. Several processes pay off only for very many texts."""
+        """Encode texts, optionally with second texts.
+
+        texts: the texts.
+        pairs: a second text for each of them.
+        processes: number of processes; several pay off only for very many texts.
+        """
         if isinstance(texts, str):
             raise InputError("texts is a single string; give a list of texts: [text]")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
+
         columns = [texts] if pairs is None else [texts, pairs]
         if processes > 1:
-            from bothways.text.tokenizer.worker_processes import encode_ids_parallel
-
-            strings = list(chain(*columns))
-            ids_by_text = encode_ids_parallel(self, strings, processes)
-            tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
-            return [self._encode_whole(tokenized[index :: len(texts)]) for index in range(len(texts))]
+            return self._encode_in_processes(columns, processes)
         return [self.encode(*row) for row in zip(*columns, strict=True)]
+
+    def _encode_in_processes(self, columns: Sequence[Sequence[str]], processes: int) -> list[Encoding]:
+        from bothways.text.tokenizer.worker_processes import encode_ids_parallel
+
+        strings = list(chain(*columns))
+        ids_by_text = encode_ids_parallel(self, strings, processes)
+        tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
+
+        num_rows = len(columns[0])
+        return [self._encode_whole(tokenized[row::num_rows]) for row in range(num_rows)]
 
     def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
         """Encodings of the texts in blocks, in order, computed by processes a few blocks ahead."""
         from bothways.text.tokenizer.worker_processes import BLOCK, encode_ids_ahead
 
         starts = range(0, len(texts), BLOCK)
-        for start, rows in zip(starts, encode_ids_ahead(self, texts, processes), strict=True):
-            pairs = zip(texts[start : start + BLOCK], rows, strict=True)
+        ids_by_block = encode_ids_ahead(self, texts, processes)
+        for start, ids_by_text in zip(starts, ids_by_block, strict=True):
+            block = texts[start : start + BLOCK]
+            pairs = zip(block, ids_by_text, strict=True)
             yield [self._encode_whole([TokenizedText(text, self, ids=ids)]) for text, ids in pairs]
 
-    def encode_windows(self, text: str, pair: str | None = None, size: int = 512, overlap: int = 128) -> list[Encoding]:
+    def encode_windows(
+        self,
+        text: str,
+        pair: str | None = None,
+        size: int = 512,
+        overlap: int = 128,
+    ) -> list[Encoding]:
         """Sliding windows over a text: encodings of at most `size` tokens, special tokens included.
 
-        Neighbouring windows share `overlap` text tokens, so the stride is size - special tokens - overlap. In a pair,
-        the first text stays whole and the second slides. InputError if the stride is not positive, or if the first text
-        of a pair leaves too little room.
+        text: the text.
+        pair: the second text; then the first text stays whole and the second slides.
+        size: tokens of a window.
+        overlap: text tokens that neighbouring windows share, so the stride is size - special tokens - overlap.
+
+        InputError if the stride is not positive, or if the first text of a pair leaves too little room.
         """
         return self.split_windows(self.encode(text, pair), size=size, overlap=overlap)
 
-    def split_windows(self, encoding: Encoding, *, size: int, overlap: int, cut: bool = False) -> list[Encoding]:
+    def split_windows(
+        self,
+        encoding: Encoding,
+        *,
+        size: int,
+        overlap: int,
+        cut: bool = False,
+    ) -> list[Encoding]:
         """Split an encoding into sliding windows; an encoding that fits is returned as it is.
 
+        encoding: the encoding of a text or a pair.
+        size, overlap: see `encode_windows`, as are the errors.
         cut: return at most the first two windows, for callers that keep only the first. The second text of a pair then
         needs room for only one token.
         """
         if len(encoding) <= size:
             return [encoding]
+
         *fixed, (text, first, last) = encoding.ranges
         room = size - len(encoding) + last - first
-        if fixed and room < (1 if cut else MIN_WINDOW_TEXT):
+        least_room = 1 if cut else MIN_WINDOW_TEXT
+        if fixed and room < least_room:
             raise InputError(
                 f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
                 f"fewer than {MIN_WINDOW_TEXT}; shorten it or use a larger window"
             )
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
-        starts = range(first, last - overlap, room - overlap)[: 2 if cut else None]
+
+        starts = range(first, last - overlap, room - overlap)
+        if cut:
+            starts = starts[:2]
         return [self.build_encoding([*fixed, (text, start, min(start + room, last))]) for start in starts]
 
     def build_encoding(self, ranges: Sequence[tuple[TokenizedText, int, int]]) -> Encoding:
@@ -283,12 +383,19 @@ class Tokenizer:
         ids = [self.cls_id]
         for sequence, (text, first, last) in enumerate(ranges):
             ids += [self.sep_id] * (sequence * self.backend.num_separators)
-            ids += text.ids if last - first == len(text.ids) else text.ids[first:last]
+            # Most texts fit: a copy of their ids is saved.
+            is_whole = last - first == len(text.ids)
+            ids += text.ids if is_whole else text.ids[first:last]
         ids.append(self.sep_id)
         return Encoding(ids, tuple(ranges))
 
     def ids(self, text: str, special_tokens: Sequence[str] = (), *, leading_space: bool = False) -> list[int]:
-        """The ids of a text without special tokens. leading_space: as if a space preceded it; some encoders differ."""
+        """The ids of a text without special tokens.
+
+        text: the text.
+        special_tokens: the special tokens to parse in it.
+        leading_space: as if a space preceded the text; some encoders differ.
+        """
         self.replaced_surrogates += count_surrogates(text)
         return self.backend.ids(text, special_tokens, leading_space=leading_space)
 
@@ -297,8 +404,9 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], keep_special: bool = False, clean_up_spaces: bool = True) -> str:
         """Convert ids to readable text.
 
-        keep_special: keep [CLS] and other special tokens. clean_up_spaces: remove spaces before punctuation and English
-        clitics.
+        ids: vocabulary indices.
+        keep_special: keep [CLS] and other special tokens.
+        clean_up_spaces: remove spaces before punctuation and English clitics.
         """
         tokens = [self.tokens[index] for index in ids if keep_special or index not in self.special_ids]
         return self.backend.text(tokens, clean_up_spaces)
@@ -306,7 +414,20 @@ class Tokenizer:
     # --- helpers --------------------------------------------------------------------------------------------------
 
     def _encode_texts(self, *texts: str | list[str] | None, special_tokens: Sequence[str] = ()) -> Encoding:
-        return self._encode_whole([TokenizedText(text, self, special_tokens) for text in texts if text is not None])
+        tokenized = [TokenizedText(text, self, special_tokens) for text in texts if text is not None]
+        return self._encode_whole(tokenized)
 
     def _encode_whole(self, texts: Iterable[TokenizedText]) -> Encoding:
         return self.build_encoding([(text, 0, len(text.ids)) for text in texts])
+
+
+def _in_id_order(vocab: dict[str, int]) -> list[str]:
+    """The tokens of a vocabulary by id. InputError if the ids are not 0..V-1."""
+    ids = [*range(len(vocab))]
+    if [*vocab.values()] == ids:  # the usual order of files: saves sorting
+        return [*vocab]
+
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    if [vocab[token] for token in tokens] != ids:
+        raise InputError(f"vocabulary ids must be 0 to {len(vocab) - 1}, each once; renumber the entries")
+    return tokens

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -12,8 +12,11 @@ CONTINUATION = "##"
 class AddedToken(NamedTuple):
     """A token that is taken out of a text before it is split, with the flags of the `tokenizers` library.
 
-    single_word: only where no letter is beside it. lstrip, rstrip: with the spaces before or after it. normalized:
-    found in the normalized text. special: left out when ids are decoded.
+    content: the token.
+    single_word: only where no letter is beside it.
+    lstrip, rstrip: with the spaces before or after it.
+    normalized: found in the normalized text.
+    special: left out when ids are decoded.
     """
 
     content: str
@@ -28,12 +31,49 @@ class WordPiece:
     """Splits a word greedily into the longest pieces of a vocabulary; [UNK] replaces a word that cannot be split."""
 
     def __init__(self, vocab: Mapping[str, int], *, unknown_id: int, max_word_length: int = 100) -> None:
-        self.unknown_id, self.max_word_length = unknown_id, max_word_length
+        self.unknown_id = unknown_id
+        self.max_word_length = max_word_length
         self.initial = vocab
+        # Without ##, so that a word is looked up as it is written.
         self.continuations = {
             piece[len(CONTINUATION) :]: index for piece, index in vocab.items() if piece.startswith(CONTINUATION)
         }
         self.max_piece_length = max(map(len, vocab), default=0)
+
+    def __call__(self, word: str) -> tuple[int, ...]:
+        """The ids of a word's pieces; only the unknown id if the word is too long or cannot be split."""
+        size = len(word)
+        if size > self.max_word_length:
+            return (self.unknown_id,)
+
+        index = self.initial.get(word)
+        if index is not None:  # as for most words of a text
+            return (index,)
+
+        pieces = []
+        start = 0
+        table = self.initial
+        while start < size:
+            longest_end = min(size, start + self.max_piece_length)
+            for end in range(longest_end, start, -1):
+                index = table.get(word[start:end])
+                if index is not None:
+                    break
+            else:
+                return (self.unknown_id,)
+            pieces.append(index)
+            start = end
+            table = self.continuations
+        return tuple(pieces)
+
+    def spans(self, word: str) -> list[tuple[int, int]]:
+        """Characters [start, end) of each piece of a word; an unknown word is a single span."""
+        ids = self(word)
+        if ids == (self.unknown_id,):
+            return [(0, len(word))]
+
+        ends = list(accumulate(self.size_by_id[index] for index in ids))
+        return list(pairwise([0, *ends]))
 
     @cached_property
     def size_by_id(self) -> dict[int, int]:
@@ -43,32 +83,6 @@ class WordPiece:
             for piece, index in self.initial.items()
         }
 
-    def __call__(self, word: str) -> tuple[int, ...]:
-        """The ids of a word's pieces; only the unknown id if the word is too long or cannot be split."""
-        size = len(word)
-        if size > self.max_word_length:
-            return (self.unknown_id,)
-        if (index := self.initial.get(word)) is not None:
-            return (index,)
-        pieces, start, table = [], 0, self.initial
-        while start < size:
-            for end in range(min(size, start + self.max_piece_length), start, -1):
-                if (index := table.get(word[start:end])) is not None:
-                    break
-            else:
-                return (self.unknown_id,)
-            pieces.append(index)
-            start, table = end, self.continuations
-        return tuple(pieces)
-
-    def spans(self, word: str) -> list[tuple[int, int]]:
-        """Characters [start, end) of each piece of a word; an unknown word is a single span."""
-        ids = self(word)
-        if ids == (self.unknown_id,):
-            return [(0, len(word))]
-        ends = list(accumulate(self.size_by_id[index] for index in ids))
-        return list(zip([0, *ends], ends, strict=False))
-
 
 class BoundedCache(dict[str, tuple[int, ...]]):
     """Caches a function of a string. Holds at most two generations of `limit` strings; long ones are not cached."""
@@ -77,12 +91,14 @@ class BoundedCache(dict[str, tuple[int, ...]]):
 
     def __init__(self, function: Callable[[str], tuple[int, ...]], *, limit: int = 1 << 18) -> None:
         super().__init__()
-        self.function, self.limit = function, limit
+        self.function = function
+        self.limit = limit
         self.previous: dict[str, tuple[int, ...]] = {}
 
     def __missing__(self, text: str) -> tuple[int, ...]:
         cached = self.previous.get(text)
         ids = self.function(text) if cached is None else cached
+
         if len(text) <= self.MAX_LENGTH:
             if len(self) >= self.limit:
                 self.previous = dict(self)

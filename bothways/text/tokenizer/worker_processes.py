@@ -32,18 +32,34 @@ class TextEncoder(Protocol):
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
     """Whether there are fewer items than `number`, and an iterator over all: processes start slower than few are done.
 
-    Reads `number` of them."""
+    Reads `number` of the items.
+    """
     first = [*islice(items, number)]
     return len(first) < number, chain(first, items)
 
 
 @contextmanager
 def worker_pool(
-    num_workers: int, task: str, initializer: Callable[..., object] | None = None, *args: Any
+    num_workers: int,
+    task: str,
+    initializer: Callable[..., object] | None = None,
+    *args: Any,
 ) -> Iterator[Executor]:
-    """A pool of processes, each initialized by initializer(*args). InputError if one dies; task: for its message."""
+    """A pool of processes.
+
+    num_workers: number of processes.
+    task: the work they do, a verb with its object, for the message of the error.
+    initializer, args: each process calls initializer(*args) first.
+
+    InputError if a process dies.
+    """
     # Spawn: forking a process that has used torch can hang.
-    pool = ProcessPoolExecutor(num_workers, get_context("spawn"), _initialize, (initializer, args))
+    pool = ProcessPoolExecutor(
+        num_workers,
+        mp_context=get_context("spawn"),
+        initializer=_initialize,
+        initargs=(initializer, args),
+    )
     with pool, killed_processes_reported(num_workers, task):
         yield pool
 
@@ -74,24 +90,35 @@ def _exit_with_parent() -> None:
 
 
 def in_order(
-    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int | None
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    workers: int | None,
 ) -> Iterator[tuple[Task, Result]]:
-    """(task, function(task)) in the order of the tasks; the first error ends it. None: in this process.
+    """(task, function(task)) in the order of the tasks; the first error ends it.
+
+    function: makes a result of a task; it must be picklable.
+    tasks: the tasks; a few are read ahead.
+    workers: number of processes; None computes in this process.
 
     InputError if a task has been started TRIES times without a result, which probably needs more memory than there is.
     """
     if workers is None:
-        yield from ((task, function(task)) for task in tasks)
+        for task in tasks:
+            yield task, function(task)
         return
-    remaining, pending, failures = iter(tasks), deque[Task](), 0
+
+    remaining = iter(tasks)
+    pending: deque[Task] = deque()  # tasks without a result; they begin again in the next pool
+    failures = 0
     while True:
         with worker_pool(workers, "compute results") as pool:
             try:
                 waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in pending)
                 while True:
-                    while len(pending) < 2 * workers and (task := next(remaining, None)) is not None:
+                    for task in islice(remaining, 2 * workers - len(pending)):
                         pending.append(task)
                         waiting.append(pool.submit(function, task))
+
                     if not pending:
                         return
                     result = waiting.popleft().result()
@@ -101,6 +128,7 @@ def in_order(
                 failures += 1
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
         if failures == TRIES:
             raise InputError(
                 f"a process was killed in {TRIES} attempts at the same work, probably because memory ran out; use "
@@ -109,38 +137,33 @@ def in_order(
         logger.warning("a worker process was killed; its work begins again")
 
 
-_tokenizer: TextEncoder
-
-
-def _set_tokenizer(tokenizer: TextEncoder) -> None:
-    global _tokenizer  # sent once per process, not with every block
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    _tokenizer = tokenizer
-
-
-def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
-    before = _tokenizer.replaced_surrogates
-    return [_tokenizer.ids(text) for text in texts], _tokenizer.replaced_surrogates - before
-
-
 def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> Iterator[list[list[int]]]:
     """The ids of the texts in blocks, in order, computed a few blocks ahead.
 
-    The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
-    guard by `__name__`. Without joblib, all blocks are computed here."""
+    tokenizer: encodes the texts.
+    texts: the texts.
+    processes: number of processes. They are kept for a minute for the next call. They do not import the script that is
+    running, so it needs no guard by `__name__`. Without joblib, all blocks are computed here.
+    """
+    starts = range(0, len(texts), BLOCK)
     if find_spec("joblib") is None:
-        yield from ([*map(tokenizer.ids, texts[start : start + BLOCK])] for start in range(0, len(texts), BLOCK))
+        for start in starts:
+            yield [*map(tokenizer.ids, texts[start : start + BLOCK])]
         return
+
     from joblib.externals.loky import get_reusable_executor
 
+    # loky's processes do not import the caller's script, as multiprocessing's do.
     executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
-    starts, running = iter(range(0, len(texts), BLOCK)), deque[Future[tuple[list[list[int]], int]]]()
+    remaining = iter(starts)
+    running: deque[Future[tuple[list[list[int]], int]]] = deque()
     with killed_processes_reported(processes, "encode text"):
         while True:
-            for start in islice(starts, 2 * processes + 1 - len(running)):
+            for start in islice(remaining, 2 * processes + 1 - len(running)):
                 running.append(executor.submit(_encode, texts[start : start + BLOCK]))
             if not running:
                 return
+
             rows, replaced = running.popleft().result()
             tokenizer.replaced_surrogates += replaced
             yield rows
@@ -155,3 +178,19 @@ def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes:
             rows += block_rows
             tokenizer.replaced_surrogates += replaced
         return rows
+
+
+_tokenizer: TextEncoder
+
+
+def _set_tokenizer(tokenizer: TextEncoder) -> None:
+    global _tokenizer  # sent once per process, not with every block
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    _tokenizer = tokenizer
+
+
+def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    """The ids of these texts, and the number of lone surrogates in them."""
+    before = _tokenizer.replaced_surrogates
+    rows = [_tokenizer.ids(text) for text in texts]
+    return rows, _tokenizer.replaced_surrogates - before

@@ -14,9 +14,8 @@ from bothways.base.log import messages_to
 from bothways.cli import main
 from bothways.settings import Pretrain, Vocab
 from bothways.text.corpus.documents import sample
-from bothways.text.tokenizer import basic as accents
-from bothways.text.tokenizer import learn
-from bothways.text.tokenizer.basic import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
+from bothways.text.tokenizer import accents, learn
+from bothways.text.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.text.tokenizer import basic
+from bothways.text.tokenizer import characters
 from bothways.text.tokenizer.basic import Splitter
 
 CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
@@ -104,7 +104,7 @@ def test_a_word_of_any_character_is_split_no_further(strip_accents):
 def test_decompositions_are_those_of_every_unicode_version():
     changed = 0
     for char in map(chr, CODE_POINTS):
-        if (parts := basic.decompose(char)) != char:
+        if (parts := characters.decompose(char)) != char:
             changed += 1
             assert parts == unicodedata.normalize("NFD", char)
         elif ord(char) < 0x1000:  # where nothing was added since
@@ -114,14 +114,14 @@ def test_decompositions_are_those_of_every_unicode_version():
 
 @pytest.mark.slow
 def test_combining_classes_are_those_of_every_unicode_version():
-    classes = {char: basic.combining_class(char) for char in map(chr, CODE_POINTS)}
+    classes = {char: characters.combining_class(char) for char in map(chr, CODE_POINTS)}
     nonzero = {char: value for char, value in classes.items() if value}
     assert len(nonzero) > 700
     assert nonzero == {char: unicodedata.combining(char) for char in nonzero}
 
 
 def test_lower_case_is_that_of_python_where_there_is_one():
-    lowered = {char: basic.lower(char) for char in map(chr, CODE_POINTS) if basic.lower(char) != char}
+    lowered = {char: characters.lower(char) for char in map(chr, CODE_POINTS) if characters.lower(char) != char}
     assert len(lowered) > 1300
     assert all(text == char.lower() for char, text in lowered.items() if unicodedata.category(char) != "Cn")
     assert all(char in lowered for char in map(chr, range(0x500)) if char.lower() != char)
@@ -129,8 +129,8 @@ def test_lower_case_is_that_of_python_where_there_is_one():
 
 def test_punctuation_is_ascii_symbols_and_what_unicode_classified_so():
     ascii_symbols = {char for char in map(chr, range(33, 127)) if not char.isalnum()}
-    assert {char for char in map(chr, range(128)) if basic.is_punctuation(char)} == ascii_symbols
-    others = {char for char in map(chr, CODE_POINTS[128:]) if basic.is_punctuation(char)}
+    assert {char for char in map(chr, range(128)) if characters.is_punctuation(char)} == ascii_symbols
+    others = {char for char in map(chr, CODE_POINTS[128:]) if characters.is_punctuation(char)}
     assert len(others) > 600
     # Two have had another category since.
     assert {char for char in others if unicodedata.category(char)[0] != "P"} <= {"\u166d", "\U000111c9"}

@@ -176,9 +176,12 @@ def test_memory_holds_few_chunks_at_a_time(monkeypatch):
     monkeypatch.setattr(learn, "MAX_CHUNKS", 100)
     sizes = []
     split = learn._split_into_words
-    monkeypatch.setattr(
-        learn, "_split_into_words", lambda chunks, *rest: (sizes.append(len(chunks)), split(chunks, *rest))
-    )
+
+    def counted_split(chunks, *arguments, **options):
+        sizes.append(len(chunks))
+        split(chunks, *arguments, **options)
+
+    monkeypatch.setattr(learn, "_split_into_words", counted_split)
     count_words((str(number) for number in range(5000)), str.split)
     assert max(sizes) <= 100 + 500
     assert len(sizes) > 8
