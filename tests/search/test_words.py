@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bothways.search.matching import matching_words
-from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
-from bothways.text.retrieval.words import ENOUGH_PASSAGES, K1, Analyzer, B, background_shares, marks
+from bothways.text.retrieval.bm25 import ENOUGH_PASSAGES, K1, B, Bm25, InvertedList, invert
+from bothways.text.retrieval.words import Analyzer, background_shares, marks
 
 DOCUMENTS = [["fee", "late", "fee"], ["invoice"], [], ["late", "invoice", "fee", "fee", "fee", "paid"]]
 
