@@ -232,7 +232,7 @@ def logging_state() -> dict[str, object]:
     return {
         f"the logger {name}": (logger.level, tuple(map(id, logger.handlers)), logger.propagate, logger.disabled)
         for name, logger in loggers.items()
-        if name == "root" or f"{PACKAGE}.log" in sys.modules  # which adds its handler
+        if name == "root" or f"{PACKAGE}.base.log" in sys.modules  # which adds its handler
     }
 
 
