@@ -27,13 +27,33 @@ PACKAGE = Path(bothways.__file__).parent
 HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "matplotlib", "rich", "pygments")
 # What computes with torch; every other module is imported in the base.
 TORCH = (
-    *("training", "shrink", "model", "cli.demo", "__main__", "inference.backends.encoder", "inference.runner"),
-    *("model.linear.linear_head", "tasks.forward", "tasks.linear_start", "tasks.losses"),
-    *("text.corpus.cooccurrence", "text.corpus.masking"),
+    "__main__",
+    "cli.demo",
+    "inference.adapters",
+    "inference.backends.encoder",
+    "inference.runner",
+    "model",
+    "model.linear.linear_head",
+    "shrink",
+    "tasks.forward",
+    "tasks.linear_start",
+    "tasks.losses",
+    "text.corpus.cooccurrence",
+    "text.corpus.masking",
+    "training",
 )
 # Of `model`, what reads a checkpoint.
-BASE = ("model.config", "model.families", "model.checkpoint.directory", "model.checkpoint.model_files")
-BASE += ("model.checkpoint.formats", "model.checkpoint.weights", "model.checkpoint.sentence_transformers")
+BASE = (
+    "model.adapters.files",
+    "model.adapters.formats",
+    "model.checkpoint.directory",
+    "model.checkpoint.formats",
+    "model.checkpoint.model_files",
+    "model.checkpoint.sentence_transformers",
+    "model.checkpoint.weights",
+    "model.config",
+    "model.families",
+)
 RUN = """
 import contextlib, io, json, sys
 from bothways.cli.main import main

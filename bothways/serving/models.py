@@ -51,7 +51,6 @@ def load_models(sources: Mapping[str, str], **options: Any) -> "dict[str, Predic
     sources: directories or names on the hub, by the names of the models.
     options: of `load`.
     """
-    from bothways.inference.adapters import with_adapter
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
     from bothways.model.adapters.files import find_adapter
@@ -72,6 +71,8 @@ def load_models(sources: Mapping[str, str], **options: Any) -> "dict[str, Predic
     loaded = {}
     for name, directory in directories.items():
         if name in adapters and bases[name] in shared:
+            from bothways.inference.adapters import with_adapter  # needs torch
+
             encoder = shared[bases[name]].torch_encoder
             loaded[name] = Predictor(with_adapter(encoder, adapters[name].directory))
         else:
