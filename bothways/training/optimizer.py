@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from bothways.base.errors import InputError
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 
-# Elements that are updated at once: on a CPU as many as stay in its cache.
+# Elements that are updated at once. On a CPU they stay in its cache: with that, and without a float32 copy of all
+# gradients, a step of the model size mini took 17 ms instead of 28 to 42 (docs/LOG.md).
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 BETA_1 = 0.9
 INITIAL_SCALE = 2.0**16

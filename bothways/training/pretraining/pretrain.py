@@ -127,13 +127,7 @@ def build_steps(
                 micro_batches.append(objective.mask(batch, step, rows, setup.rule, seed=options.seed))
         return micro_batches
 
-    return built_ahead(
-        setup.sampler.steps,
-        build,
-        options.device,
-        builders=setup.builders,
-        is_local=data.store.is_local,
-    )
+    return built_ahead(setup.sampler.steps, build, options.device, setup.builders, data.store.is_local)
 
 
 def seconds_per_step(
