@@ -266,18 +266,6 @@ def build_setup(
     )
 
 
-def new_config(settings: Pretrain) -> EncoderConfig:
-    """Config of a new model, except its vocabulary and dropout."""
-    config = SIZES[settings.model].replace(max_position_embeddings=settings.max_length)
-    config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
-
-    if settings.objective == "forward":
-        return config.replace(direction="forward")
-    if settings.objective == "halves":
-        return config.replace(direction="halves", embedding_size=config.hidden_size // 2)
-    return config
-
-
 def common_setup(
     settings: recipes.CompleteSettings | Distill,
     data: PretrainingData,
@@ -319,6 +307,17 @@ def common_setup(
         "tensorboard": settings.tensorboard,
         "builders": num_builders(device),
     }
+
+
+def new_config(settings: Pretrain) -> EncoderConfig:
+    """Config of a new model, except its vocabulary and dropout."""
+    config = SIZES[settings.model].replace(max_position_embeddings=settings.max_length)
+    config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
+    if settings.objective == "forward":
+        return config.replace(direction="forward")
+    if settings.objective == "halves":
+        return config.replace(direction="halves", embedding_size=config.hidden_size // 2)
+    return config
 
 
 def build_options(settings: recipes.CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
