@@ -62,7 +62,7 @@ def fit(
     InputError if a loss is not finite; it names the batch by its fingerprint. With checkpoints, SIGTERM and Ctrl-C save
     after the current step and raise Stopped.
     """
-    trainer = Trainer(module, losses, counts, options, processes)
+    trainer = Trainer(module, losses, counts, options=options, processes=processes)
     progress = trainer.load(start)
     write = record if processes.is_main_process else _discard
     if options.evaluate_first and start is None:
@@ -228,6 +228,14 @@ def seed_dropout(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
+def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch]) -> InputError:
+    most = max(batch.num_tokens for batch in micro_batches)
+    return InputError(
+        f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
+        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which computes the same in smaller parts"
+    )
+
+
 def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """The sums of losses by name."""
     values = iter(read_numbers([mean for means in parts for mean in means.values()]))
@@ -245,14 +253,6 @@ def read_numbers(numbers: Sequence[Tensor]) -> list[float]:
 def moving_average(average: float | None, value: float) -> float:
     """The next exponential moving average; before the first value it is None."""
     return value if average is None else average + (value - average) / AVERAGED_STEPS
-
-
-def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch]) -> InputError:
-    most = max(batch.num_tokens for batch in micro_batches)
-    return InputError(
-        f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
-        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which computes the same in smaller parts"
-    )
 
 
 def _refuse_infinite(

@@ -46,11 +46,16 @@ class Optimizer:
         beta2: float = 0.999,
         shards: Processes = SINGLE_PROCESS,
     ) -> None:
-        self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        self.masters = {name: local_shard(value.detach()).float() for name, value in self.parameters.items()}
-        self.frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
-        self.exact = {name: local_shard(value.detach()).float() for name, value in self.frozen.items()}
         self.shards = shards
+        self.parameters: dict[str, nn.Parameter] = {}
+        self.frozen: dict[str, nn.Parameter] = {}
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                self.parameters[name] = parameter
+            else:
+                self.frozen[name] = parameter
+        self.masters = _float32_shards(self.parameters)
+        self.frozen_masters = _float32_shards(self.frozen)
 
         # All masters at the best evaluation; empty if none was marked.
         self.best: dict[str, Tensor] = {}
@@ -65,10 +70,13 @@ class Optimizer:
         max_grad_norm: larger gradients are scaled down to it.
         loss_scale: factor of the losses, by which the gradients are divided.
         """
-        weights = {name: local_shard(parameter) for name, parameter in self.parameters.items()}
-        gradients = {name: local_shard(value.grad) for name, value in self.parameters.items() if value.grad is not None}
-        for parameter in self.parameters.values():
-            parameter.grad = None
+        weights: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
+        for name, parameter in self.parameters.items():
+            weights[name] = local_shard(parameter)
+            if parameter.grad is not None:
+                gradients[name] = local_shard(parameter.grad)
+                parameter.grad = None
 
         norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
         if math.isfinite(norm):
@@ -88,7 +96,7 @@ class Optimizer:
         """
         module.float()
         masters = self.best if best and self.best else self.masters
-        source = {**masters, **self.exact}
+        source = {**masters, **self.frozen_masters}
         parameters = {**self.parameters, **self.frozen}
         with torch.no_grad():
             for name, value in module.named_parameters():
@@ -125,6 +133,11 @@ class Optimizer:
         for kind, values in kinds.items():
             for name, value in values.items():
                 yield f"{kind}.{name}", value, self.parameters[name]
+
+
+def _float32_shards(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The values of parameters, or their rows of this process, in float32."""
+    return {name: local_shard(parameter.detach()).float() for name, parameter in parameters.items()}
 
 
 def norm_of(gradients: Mapping[str, Tensor]) -> float:

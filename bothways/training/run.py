@@ -92,7 +92,7 @@ class Run:
         if not is_main_process:
             return
 
-        # All that can be refused is refused before anything is written.
+        # Refused before the directory or its lock is made.
         if not _is_fresh(directory):
             check_target(directory, holds=METADATA_FILE)
         self._refuse_unless(resume)
@@ -201,9 +201,9 @@ class Run:
     def truncate_metrics(self, step: int, seed: int | None = None) -> None:
         """Delete the metrics after a step, before resuming from it. seed: only the metrics of this seed."""
         if self.is_main_process and (self.directory / METRICS).exists():
-            kept = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
-            rows = [json.dumps(row) + "\n" for row in kept]
-            write_atomic(self.directory / METRICS, "".join(rows))
+            rows = [row for row in self.metrics() if row["step"] <= step or row.get("seed") != seed]
+            lines = [json.dumps(row) + "\n" for row in rows]
+            write_atomic(self.directory / METRICS, "".join(lines))
 
 
 def _is_fresh(directory: Path) -> bool:

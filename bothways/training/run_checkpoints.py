@@ -208,11 +208,11 @@ class Checkpoints:
         """Delete all but the newest `keep` up to this one, and the best. Later steps are from before a resume."""
         assert self.folder is not None
         paths = sorted(path for path in self.folder.glob("step-*") if path.name <= newest.name)
-        kept = {path.name for path in paths[-self.keep :]}
+        names = {path.name for path in paths[-self.keep :]}
         if self.best:
-            kept.add(self.best["path"])
+            names.add(self.best["path"])
         for path in self.folder.glob("step-*"):
-            if path.name not in kept:
+            if path.name not in names:
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -252,14 +252,15 @@ def check_same(plan: Plan) -> None:
     if plan.processes.world_size == 1:
         return
 
-    fingerprints = {
-        "training examples": fingerprint_examples(plan.task.data["train"]),
-        "weights to start from": fingerprint_weights(plan.task.pretrained.model),
-    }
+    names = ("training examples", "weights to start from")
+    fingerprints = (
+        fingerprint_examples(plan.task.data["train"]),
+        fingerprint_weights(plan.task.pretrained.model),
+    )
     first, *others = plan.processes.gather(fingerprints)
     for rank, other in enumerate(others, 1):
-        for name, fingerprint in other.items():
-            if fingerprint != first[name]:
+        for name, expected, fingerprint in zip(names, first, other, strict=True):
+            if fingerprint != expected:
                 raise InputError(f"process {rank} has other {name} than process 0; all machines need the same files")
 
 

@@ -460,7 +460,12 @@ def choose_steps(trial: Trial) -> ChosenSteps:
 
 
 def fit_to_time(plan: Plan, steps: int, seconds: float) -> int:
-    """The steps, or as many as the time that is left allows. seconds: of a step."""
+    """The steps, or as many as the time that is left allows.
+
+    plan: whose budget has the time.
+    steps: as many as are wanted.
+    seconds: of a step.
+    """
     minutes = steps * seconds / 60
     left = seconds_for_training(plan)
     if minutes * 60 > left / (1 + EVALUATION_SHARE):

@@ -77,7 +77,7 @@ class HeldOut:
         rule = MaskRule.from_tokenizer(tokenizer)
         self.batches: list[Batch] = []
         for group in token_batches(sort_by_length(rows, sizes), sizes, TOKENS):
-            step = StepRows(0, 0, group, examples)
+            step = StepRows(epoch=0, section=0, rows=group, examples=examples)
             batch = objectives.example_batch(store, step, step.rows, tokenizer)
             self.batches.append(self.objective.mask(batch, step, step.rows, rule, seed=0))
 

@@ -80,16 +80,20 @@ class DisentangledTable(nn.Embedding):
 
     def __init__(self, below: nn.Embedding) -> None:
         super().__init__(*below.weight.shape)
+
+        # In a tuple, so that its parameters are not parameters of this module.
         self.base = (below,)
         nn.init.zeros_(self.weight)
 
     def forward(self, ids_T: Tensor) -> Tensor:
-        return super().forward(ids_T) + nn.functional.embedding(ids_T, self.base[0].weight.detach())
+        difference_TE: Tensor = super().forward(ids_T)
+        below_TE = nn.functional.embedding(ids_T, self.base[0].weight.detach())
+        return difference_TE + below_TE
 
-    def gather_shards(self) -> nn.Embedding:
+    def summed(self) -> nn.Embedding:
         """The sum as one table."""
-        below = self.base[0].weight
-        return nn.Embedding.from_pretrained(self.weight.detach() + below.detach().to(self.weight), freeze=False)
+        below = self.base[0].weight.detach().to(self.weight)
+        return nn.Embedding.from_pretrained(self.weight.detach() + below, freeze=False)
 
 
 class ReplacedTokenModel(nn.Module):
@@ -122,6 +126,7 @@ class ReplacedTokenModel(nn.Module):
         embeddings.positions = shared.positions
         embeddings.norm = shared.norm
         if apart:
+            # The generator keeps the table; the discriminator learns a difference to it.
             embeddings.words = nn.Embedding.from_pretrained(shared.words.weight.detach().clone(), freeze=False)
             shared.words = DisentangledTable(embeddings.words)
 
@@ -141,7 +146,7 @@ class ReplacedTokenModel(nn.Module):
         """Merge the discriminator's difference into a token table of its own."""
         embeddings = self.model.encoder.embeddings
         if isinstance(embeddings.words, DisentangledTable):
-            embeddings.words = embeddings.words.gather_shards()
+            embeddings.words = embeddings.words.summed()
 
     def fill(self, batch: Batch, x_ME: Tensor) -> tuple[Batch, Tensor]:
         """The batch with tokens sampled from the generator at masked positions (no gradient), and whether each token

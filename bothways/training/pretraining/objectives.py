@@ -161,7 +161,12 @@ class ReplacedTokens(PretrainingObjective):
         x_ME, head = module.generate(batch)
         filled, replaced_T = module.fill(batch, x_ME)
         scores_T = module.model.token_scores("replaced_tokens", module.model(filled))[:, 0].float()
-        return ReplacedOutputs(x_ME, head, scores_T, replaced_T)
+        return ReplacedOutputs(
+            generator_ME=x_ME,
+            head=head,
+            scores_T=scores_T,
+            replaced_T=replaced_T,
+        )
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, ReplacedTokenModel) and batch.masked_labels is not None

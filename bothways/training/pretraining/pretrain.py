@@ -142,7 +142,7 @@ def seconds_per_step(
 
     module, losses, counts, steps, options, processes: as for `fit` (loop.py).
     """
-    trainer = Trainer(deepcopy(module), losses, counts, options, processes)
+    trainer = Trainer(deepcopy(module), losses, counts, options=options, processes=processes)
     times: list[float] = []
     batches = steps(0)
     while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):

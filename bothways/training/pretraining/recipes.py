@@ -178,7 +178,13 @@ def model_errors(
     settings: Pretrain, start: Checkpoint | None, family: FamilySpec, heads: Mapping[str, int]
 ) -> Iterator[str]:
     """Errors for settings that the model does not support. A checkpoint keeps its direction; a new one-way model is a
-    BERT."""
+    BERT.
+
+    settings: resolved.
+    start: the checkpoint to continue from, if any.
+    family: of the model.
+    heads: of the objective.
+    """
     objective = settings.objective
     pairs = settings.pairs
     length = settings.max_length

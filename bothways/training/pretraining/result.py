@@ -55,7 +55,8 @@ class PretrainingResult(RunResult):
     @property
     def metrics(self) -> Any:
         """The held-out metrics, as a table with the columns metric and value."""
-        return as_table({"metric": [*self.reported], "value": [*self.reported.values()]})
+        reported = self.reported
+        return as_table({"metric": list(reported), "value": list(reported.values())})
 
     def compare(self, other: RunResult | AnyPath) -> RunComparison:
         """This run beside another, or its directory. Perplexities have a difference only if both are of the same

@@ -297,7 +297,7 @@ def extend_vocabulary(tokenizer: Tokenizer, texts: Iterable[str], count: int, pr
     for word, occurrences in count_words(texts, tokenizer.backend.splitter, processes).items():
         if occurrences < MIN_COUNT or word in tokenizer.vocab:
             continue
-        # A word without pieces would have no rows to start its own from.
+        # A new row starts at the mean of its pieces; [UNK] says nothing of the word.
         if tokenizer.unknown_id not in tokenizer.ids(word):
             broken.append((-occurrences, word))
 

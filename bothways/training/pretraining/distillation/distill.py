@@ -47,7 +47,9 @@ LONG = 512  # most tokens of a long example
 LONG_EXAMPLES = 0.2  # fraction of the steps with long examples
 BRIEF = 32  # tokens of a brief one: mostly a single sentence, as people write around a gap
 CYCLE = 20  # steps in which kinds of examples take turns
-STUDENT, BASIS = "student", "basis.safetensors"
+# In the run directory.
+STUDENT = "student"
+BASIS = "basis.safetensors"
 
 
 @dataclass(frozen=True)
