@@ -35,10 +35,13 @@ def list_callbacks(callbacks: Callbacks) -> tuple[OneCallback, ...]:
     """The callbacks, of which a single one need not be in a list. InputError if one cannot be called."""
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = (callbacks,)
+
     expected = "pass a function, a Callback object, or a list of them"
     if not isinstance(callbacks, Iterable):
         raise InputError(f"callbacks ({shorten(repr(callbacks))}) is of type {type(callbacks).__name__}; {expected}")
-    for callback in (listed := tuple(callbacks)):
+
+    listed = tuple(callbacks)
+    for callback in listed:
         if isinstance(callback, type) and issubclass(callback, Callback):
             raise InputError(f"callbacks: {callback.__name__} is a class; pass an object: {callback.__name__}()")
         if not isinstance(callback, Callback) and not callable(callback):
@@ -47,6 +50,7 @@ def list_callbacks(callbacks: Callbacks) -> tuple[OneCallback, ...]:
 
 
 def call_with_row(callbacks: Iterable[OneCallback], row: Row) -> None:
+    """Call each callback with a row of metrics: functions with every row, objects by the kind of the row."""
     for callback in callbacks:
         if not isinstance(callback, Callback):
             callback(row)

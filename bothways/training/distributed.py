@@ -33,67 +33,9 @@ from bothways.training.signals import Stopped
 SILENCE = 300.0  # seconds after which a process that the main process waits for is named
 LOOKS = 10  # at the other processes, in this time
 POLL = 0.02  # seconds between looks for processes that are starting
-
-
-def new_store(shared: Any, rank: int, world_size: int) -> Any:
-    """A key-value store of these processes alone, within a shared one.
-
-    torchrun keeps its store over restarts (pytorch#135712), with the addresses of processes that have ended. So the
-    main process chooses a prefix of the keys, and answers all that ask for it, each by a name of its own.
-    """
-    from torch.distributed.distributed_c10d import PrefixStore
-
-    name = uuid4().hex
-    if rank:
-        shared.set(f"asks {rank}", name)
-        while not shared.check([f"answer {name}"]):
-            time.sleep(POLL)
-        name = shared.get(f"answer {name}").decode()
-        shared.set(f"{name} {rank}", "")
-        return PrefixStore(name, shared)
-    missing, looks = [*range(1, world_size)], count(1)
-    while missing := [other for other in missing if not shared.check([f"{name} {other}"])]:
-        for other in missing:
-            if shared.check([f"asks {other}"]):
-                shared.set(f"answer {shared.get(f'asks {other}').decode()}", name)
-        if next(looks) % round(SILENCE / POLL) == 0:
-            logger.warning(f"waiting for process {', '.join(map(str, missing))} to start")
-        time.sleep(POLL)
-    return PrefixStore(name, shared)
-
-
-class Watch(Thread):
-    """Counts how often each process has arrived where all wait for each other. In the main process, logs which have not
-    come. hosts: by rank."""
-
-    def __init__(self, store: Any, rank: int, hosts: Sequence[str]) -> None:
-        super().__init__(daemon=True)
-        self.store, self.rank, self.hosts, self.ended = store, rank, hosts, Event()
-        if rank == 0:
-            self.start()
-
-    def arrive(self) -> None:
-        self.store.add(f"arrivals of {self.rank}", 1)
-
-    def run(self) -> None:
-        passed, looks = 0, 0
-        while not self.ended.wait(SILENCE / LOOKS):
-            before = passed
-            passed, *others = (self.store.add(f"arrivals of {rank}", 0) for rank in range(len(self.hosts)))
-            looks = looks + 1 if passed == before else 0
-            missing = [f"{rank} on {self.hosts[rank]}" for rank, arrivals in enumerate(others, 1) if arrivals < passed]
-            if missing and looks and looks % LOOKS == 0:
-                duration = format_duration(looks * SILENCE / LOOKS)
-                logger.warning(f"waiting for process {', '.join(missing)}, since {duration}")
-
-    def end(self) -> None:
-        self.ended.set()
-        if self.is_alive():
-            self.join()
-
+TIMEOUT = timedelta(hours=12)  # other processes wait while the main process reads a large corpus
 
 Value = TypeVar("Value")
-TIMEOUT = timedelta(hours=12)  # other processes wait while the main process reads a large corpus
 
 
 @dataclass(frozen=True)
@@ -111,7 +53,9 @@ class Processes:
 
     def device(self, device: torch.device) -> torch.device:
         """The GPU of this process if `device` is CUDA."""
-        return torch.device("cuda", self.local_rank) if device.type == "cuda" and self.world_size > 1 else device
+        if device.type == "cuda" and self.world_size > 1:
+            return torch.device("cuda", self.local_rank)
+        return device
 
     def gather(self, value: Value) -> list[Value]:
         """The values of all processes, by rank."""
@@ -131,18 +75,19 @@ class Processes:
         return values[0]
 
     def arrive(self) -> None:
-        """Note that this process has come to a place where all wait for each other."""
-        for watch in _watches:
-            watch.arrive()
+        """Note that this process has come to a point where all wait for each other."""
+        for arrivals in _arrivals:
+            arrivals.add()
 
     def barrier(self) -> None:
         """Wait for all processes."""
         self.gather(None)
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The tensors of the main process, on the CPU. tensors: ignored in the others."""
+        """The tensors of the main process, on the CPU. tensors: ignored in the other processes."""
         if self.world_size == 1:
             return tensors
+
         shapes = self.broadcast({name: (value.shape, value.dtype) for name, value in tensors.items()})
         if not self.is_main_process:
             tensors = {name: torch.empty(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
@@ -160,7 +105,8 @@ class Processes:
 SINGLE_PROCESS = Processes()
 # Kept alive: if DDP frees a gloo group after an error, the process would hang.
 _groups: list[Any] = []
-_watches: list[Watch] = []  # of the group of this process, if there is one
+# Of the group of this process, if there is one.
+_arrivals: list["Arrivals"] = []
 
 
 @contextmanager
@@ -170,27 +116,43 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
 
     InputError if the connection to another process is lost, which also ends the wait for it.
     UsageError if the device is CUDA and this process has no GPU of its own, or if it is the GPU of another process."""
-    world = _read_env_int("WORLD_SIZE", 1)
-    if world == 1:
+    world_size = _read_env_int("WORLD_SIZE", 1)
+    if world_size == 1:
         yield SINGLE_PROCESS
         return
-    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
-        raise InputError(f"WORLD_SIZE is {world}, but {', '.join(missing)} are not set; start with torchrun")
-    processes = Processes(_read_env_int("RANK", 0), world, _read_env_int("LOCAL_RANK", 0))
+
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise InputError(f"WORLD_SIZE is {world_size}, but {', '.join(missing)} are not set; start with torchrun")
+    processes = Processes(
+        rank=_read_env_int("RANK", 0),
+        world_size=world_size,
+        local_rank=_read_env_int("LOCAL_RANK", 0),
+    )
     if device.type == "cuda":
         _take_gpu(device, processes.local_rank)
+
     # Python objects are sent through gloo, so they do not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store = new_store(next(rendezvous("env://", timeout=timeout))[0], processes.rank, world)
-    dist.init_process_group(backend, store=store, rank=processes.rank, world_size=world, timeout=timeout)
+    shared, _, _ = next(rendezvous("env://", timeout=timeout))
+    store = new_store(shared, processes.rank, world_size)
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=processes.rank,
+        world_size=world_size,
+        timeout=timeout,
+    )
     _groups.append(dist.group.WORLD)
-    _watches.append(Watch(store, processes.rank, processes.gather(socket.gethostname())))
+    _arrivals.append(Arrivals(store, processes.rank, processes.gather(socket.gethostname())))
+
     try:
         with nullcontext() if processes.is_main_process else muted():
             yield processes
         processes.barrier()
     except Stopped:
-        processes.barrier()  # torchrun would kill processes that are still writing
+        # torchrun would kill processes that are still writing.
+        processes.barrier()
         raise
     except RuntimeError as error:
         if "gloo" not in str(error) and not isinstance(error, dist.DistError):
@@ -200,12 +162,13 @@ def process_group(device: torch.device = CPU, timeout: timedelta = TIMEOUT) -> I
             f"{flag('resume', True)} goes on from the last checkpoint"
         ) from error
     finally:
-        _watches.pop().end()
+        _arrivals.pop().end()
         dist.destroy_process_group()
 
 
 def _take_gpu(device: torch.device, local_rank: int) -> None:
-    if local_rank >= (num_gpus := torch.cuda.device_count()):
+    num_gpus = torch.cuda.device_count()
+    if local_rank >= num_gpus:
         raise UsageError(f"process {local_rank} has no GPU; start {num_gpus} processes (--nproc-per-node)")
     if device.index not in (None, local_rank):
         raise UsageError(
@@ -217,8 +180,9 @@ def _take_gpu(device: torch.device, local_rank: int) -> None:
 
 def check_single_process(verb: str) -> None:
     """InputError if torchrun has started several processes."""
-    if (world := _read_env_int("WORLD_SIZE", 1)) > 1:
-        raise InputError(f"{verb} uses a single process, but WORLD_SIZE is {world}; start it without torchrun")
+    world_size = _read_env_int("WORLD_SIZE", 1)
+    if world_size > 1:
+        raise InputError(f"{verb} uses a single process, but WORLD_SIZE is {world_size}; start it without torchrun")
 
 
 def _read_env_int(name: str, default: int) -> int:
@@ -229,44 +193,133 @@ def _read_env_int(name: str, default: int) -> int:
     return int(value)
 
 
+def new_store(shared: Any, rank: int, world_size: int) -> Any:
+    """A key-value store of these processes alone, within a shared one.
+
+    shared: the store that torchrun keeps over restarts (pytorch#135712), with the addresses of processes that have
+        ended. So the main process chooses a prefix of the keys, and answers all that ask for it, each by a name of its
+        own.
+    rank: of this process.
+    world_size: number of processes.
+    """
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    name = uuid4().hex
+    if rank:
+        shared.set(f"asks {rank}", name)
+        while not shared.check([f"answer {name}"]):
+            time.sleep(POLL)
+        name = shared.get(f"answer {name}").decode()
+        shared.set(f"{name} {rank}", "")
+        return PrefixStore(name, shared)
+
+    missing = list(range(1, world_size))
+    for look in count(1):
+        missing = [other for other in missing if not shared.check([f"{name} {other}"])]
+        if not missing:
+            break
+        for other in missing:
+            if shared.check([f"asks {other}"]):
+                question = shared.get(f"asks {other}").decode()
+                shared.set(f"answer {question}", name)
+        if look % round(SILENCE / POLL) == 0:
+            logger.warning(f"waiting for process {', '.join(map(str, missing))} to start")
+        time.sleep(POLL)
+    return PrefixStore(name, shared)
+
+
+class Arrivals(Thread):
+    """Counts how often each process has arrived where all wait for each other. The main process logs which are missing.
+
+    store: of these processes.
+    rank: of this process.
+    hosts: by rank.
+    """
+
+    def __init__(self, store: Any, rank: int, hosts: Sequence[str]) -> None:
+        super().__init__(daemon=True)
+        self.store = store
+        self.rank = rank
+        self.hosts = hosts
+        self.ended = Event()
+        if rank == 0:
+            self.start()
+
+    def add(self) -> None:
+        """Count an arrival of this process."""
+        self.store.add(f"arrivals of {self.rank}", 1)
+
+    def run(self) -> None:
+        passed = 0
+        looks = 0  # without an arrival of the main process
+        while not self.ended.wait(SILENCE / LOOKS):
+            before = passed
+            passed, *others = (self.store.add(f"arrivals of {rank}", 0) for rank in range(len(self.hosts)))
+            looks = looks + 1 if passed == before else 0
+            missing = [f"{rank} on {self.hosts[rank]}" for rank, arrivals in enumerate(others, 1) if arrivals < passed]
+            if missing and looks and looks % LOOKS == 0:
+                duration = format_duration(looks * SILENCE / LOOKS)
+                logger.warning(f"waiting for process {', '.join(missing)}, since {duration}")
+
+    def end(self) -> None:
+        self.ended.set()
+        if self.is_alive():
+            self.join()
+
+
 class Replica(nn.Module):
     """A module with its losses in one forward, as DDP and FSDP require."""
 
     def __init__(self, module: nn.Module, losses: Losses, *, sharded: bool = False) -> None:
         super().__init__()
-        self.module, self.losses, self.sharded = module, losses, sharded
+        self.module = module
+        self.losses = losses
+        self.sharded = sharded
         self.last_batch: Batch | None = None
 
     def forward(self, batch: Batch | None, totals: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's part of the mean losses of a step: their sum, and each by name.
 
-        totals: counts of the whole step. batch: None if no text is left for this process; the losses are then zero.
+        batch: None if no text is left for this process; the losses are then zero.
+        totals: counts of the whole step.
         """
         if batch is None:
             return self._zero_loss(totals), {}
         if self.sharded:
             self.last_batch = batch
-        means = {name: value / max(1, totals[name]) for name, (value, _) in self.losses(self.module, batch).items()}
+
+        losses = self.losses(self.module, batch)
+        means = {name: value / max(1, totals[name]) for name, (value, _) in losses.items()}
         total = torch.stack([mean.float() for mean in means.values()]).sum()
         return total, {name: mean.detach() for name, mean in means.items()}
 
     def _zero_loss(self, totals: Mapping[str, int]) -> Tensor:
         if not self.sharded:
             return torch.stack([(value * 0).sum().float() for value in self.module.parameters()]).sum()
-        if self.last_batch is None:  # FSDP gathers weights only in a real forward
+
+        # FSDP gathers weights only in a real forward.
+        if self.last_batch is None:
             raise InputError(
                 f"a process has no text in the first step, which {flag('shard', True)} needs; use larger batches"
             )
-        return self.forward(self.last_batch, totals)[0] * 0
+        total, _ = self.forward(self.last_batch, totals)
+        return total * 0
 
 
 def replicate(replica: Replica, processes: Processes) -> nn.Module:
     """Wrap in DDP, which averages gradients over the processes."""
     if processes.world_size == 1:
         return replica
+
     # Unused parameters vary by batch, so DDP must look for them; it warns if none is unused, hence this one.
-    replica.register_parameter("never_used", nn.Parameter(torch.zeros((), device=next(replica.parameters()).device)))
-    return DistributedDataParallel(replica, find_unused_parameters=True, gradient_as_bucket_view=True, init_sync=False)
+    device = next(replica.parameters()).device
+    replica.register_parameter("never_used", nn.Parameter(torch.zeros((), device=device)))
+    return DistributedDataParallel(
+        replica,
+        find_unused_parameters=True,
+        gradient_as_bucket_view=True,
+        init_sync=False,
+    )
 
 
 def shard(replica: Replica, dtype: torch.dtype) -> None:
@@ -277,7 +330,8 @@ def shard(replica: Replica, dtype: torch.dtype) -> None:
     device = next(replica.parameters()).device.type
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    for stack in [part for part in replica.modules() if isinstance(part, nn.ModuleList)]:
+    stacks = [part for part in replica.modules() if isinstance(part, nn.ModuleList)]
+    for stack in stacks:
         for layer in stack:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(replica, mesh=mesh, mp_policy=policy)
@@ -301,14 +355,18 @@ def local_shard(value: Tensor) -> Tensor:
 def gather_shards(rows: Tensor, parameter: Any) -> Tensor:
     """The full tensor from rows that are sharded as the parameter is; other tensors and scalars unchanged.
 
-    A plain all-gather, with the last shards padded to the size of the first: DTensor.full_tensor() goes through the
-    functional collectives, where a process was once aborted for a corrupt heap (torch 2.13, gloo)."""
+    A plain all-gather: DTensor.full_tensor() goes through the functional collectives, where a process was once aborted
+    for a corrupt heap (torch 2.13, gloo)."""
     if not hasattr(parameter, "full_tensor") or rows.ndim == 0:
         return rows
+
+    # An all-gather needs equal sizes, so the last shards are padded to the size of the first.
     world_size = dist.get_world_size()
-    num_rows, rest = -(-len(parameter) // world_size), rows.shape[1:]
+    num_rows = -(-len(parameter) // world_size)
+    rest = rows.shape[1:]
     padded = rows.new_zeros(num_rows, *rest)
     padded[: len(rows)] = rows
+
     full = rows.new_empty(world_size * num_rows, *rest)
     dist.all_gather(list(full.chunk(world_size)), padded)
     return full[: len(parameter)]
@@ -324,6 +382,7 @@ def to_shard(value: Tensor, parameter: Any) -> Tensor:
 
 
 def sum_by_name(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sums of the values with the same name."""
     sums: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():

@@ -8,6 +8,7 @@ good steps it doubles.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -16,33 +17,148 @@ from torch import Tensor, nn
 from bothways.base.errors import InputError
 from bothways.training.distributed import SINGLE_PROCESS, Processes, gather_shards, local_shard, to_shard
 
-PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}  # elements
+# Elements that are updated at once. On a CPU they stay in its cache: with that, and without a float32 copy of all
+# gradients, a step of the model size mini took 17 ms instead of 28 to 42 (docs/LOG.md).
+PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 BETA_1 = 0.9
+INITIAL_SCALE = 2.0**16
+MIN_SCALE = 2.0**-10
+GROWTH_INTERVAL = 2000
 
 
-class Part(NamedTuple):
-    """A slice of a flattened tensor."""
+class Optimizer:
+    """Updates a module's parameters through float32 master weights, since bf16 cannot hold small steps.
 
-    name: str
-    start: int
-    stop: int
+    module: its parameters without gradients stay as they are.
+    learning_rate: its peak.
+    weight_decay: of matrices only.
+    eps, beta2: of AdamW.
+    shards: the processes among which the parameters are sharded.
+    """
 
-    def of(self, flat: Mapping[str, Tensor]) -> Tensor:
-        whole = flat[self.name]
-        return whole if len(whole) == self.stop - self.start else whole[self.start : self.stop]
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.01,
+        eps: float = 1e-6,
+        beta2: float = 0.999,
+        shards: Processes = SINGLE_PROCESS,
+    ) -> None:
+        self.shards = shards
+        self.parameters: dict[str, nn.Parameter] = {}
+        self.frozen: dict[str, nn.Parameter] = {}
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                self.parameters[name] = parameter
+            else:
+                self.frozen[name] = parameter
+        self.masters = _float32_shards(self.parameters)
+        self.frozen_masters = _float32_shards(self.frozen)
+
+        # All masters at the best evaluation; empty if none was marked.
+        self.best: dict[str, Tensor] = {}
+        decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
+        self.adamw = AdamW(self.masters, learning_rate, decays, eps=eps, beta2=beta2)
+
+    @torch.no_grad()
+    def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
+        """One step; returns the norm of the gradients, which are cleared. If it is not finite, nothing changes.
+
+        lr_factor: learning rate of the step, as a fraction of its peak.
+        max_grad_norm: larger gradients are scaled down to it.
+        loss_scale: factor of the losses, by which the gradients are divided.
+        """
+        weights: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
+        for name, parameter in self.parameters.items():
+            weights[name] = local_shard(parameter)
+            if parameter.grad is not None:
+                gradients[name] = local_shard(parameter.grad)
+                parameter.grad = None
+
+        norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
+        if math.isfinite(norm):
+            divisor = loss_scale * max(1.0, norm / max_grad_norm)
+            self.adamw.step(weights, gradients, lr_factor, divisor)
+        return norm
+
+    def mark_best(self) -> None:
+        """Keep a copy of the current master weights as the best."""
+        self.best = {name: master.clone() for name, master in self.masters.items()}
+
+    def write_masters(self, module: nn.Module, *, best: bool = True) -> None:
+        """Copy the master weights into a module, which becomes float32. Frozen parameters are as they were, not
+        rounded.
+
+        best: take the weights that were marked as the best, if any; else the last.
+        """
+        module.float()
+        masters = self.best if best and self.best else self.masters
+        source = {**masters, **self.frozen_masters}
+        parameters = {**self.parameters, **self.frozen}
+        with torch.no_grad():
+            for name, value in module.named_parameters():
+                if name in source:
+                    value.copy_(gather_shards(source[name], parameters[name]))
+
+    def state(self) -> dict[str, Tensor]:
+        """State dict with keys "kind.name", on the CPU. Sharded tensors are gathered in the main process; all processes
+        must call this."""
+        state = {}
+        for key, value, parameter in self._state():
+            tensor = gather_shards(value, parameter).cpu()
+            if self.shards.is_main_process:
+                state[key] = tensor
+        return state
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restore a state dict, written by any number of processes. InputError if it belongs to another model."""
+        if any(key.startswith("best.") for key in state):
+            self.mark_best()
+        targets = {key: (value, parameter) for key, value, parameter in self._state()}
+        other = sorted(targets.keys() ^ state.keys())
+        if other:
+            raise InputError(f"the state of another model or optimizer; keys that differ: {', '.join(other[:3])}")
+
+        for key, (value, parameter) in targets.items():
+            value.copy_(to_shard(state[key], parameter))
+        for name, parameter in self.parameters.items():
+            local_shard(parameter).copy_(self.masters[name])
+
+    def _state(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        kinds = {"masters": self.masters, "best": self.best, **self.adamw.state()}
+        for kind, values in kinds.items():
+            for name, value in values.items():
+                yield f"{kind}.{name}", value, self.parameters[name]
+
+
+def _float32_shards(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The values of parameters, or their rows of this process, in float32."""
+    return {name: local_shard(parameter.detach()).float() for name, parameter in parameters.items()}
 
 
 def norm_of(gradients: Mapping[str, Tensor]) -> float:
     """Norm of all gradients together, in float32."""
     norms: list[Tensor] = []
-    flat, buffer = _flat(gradients), _buffer(gradients)
+    flat = _flat(gradients)
+    buffer = _buffer(gradients)
     for piece in _pieces(flat, flat):
-        norms += torch._foreach_norm(_as_float32([part.of(flat) for part in piece], buffer))
+        values = [part.of(flat) for part in piece]
+        norms += torch._foreach_norm(_as_float32(values, buffer))
     return float(torch.stack(norms).double().norm()) if norms else 0.0
 
 
 class AdamW:
-    """Updates float32 master weights. learning_rate: the peak. decays: weight decay by parameter name."""
+    """Updates float32 master weights.
+
+    masters: by parameter name, changed in place.
+    learning_rate: its peak.
+    decays: weight decay by parameter name.
+    eps, beta2: of the second moments.
+    """
 
     def __init__(
         self,
@@ -52,45 +168,57 @@ class AdamW:
         eps: float,
         beta2: float = 0.999,
     ) -> None:
-        self.learning_rate, self.eps, self.beta2 = learning_rate, eps, beta2
+        self.learning_rate = learning_rate
+        self.eps = eps
+        self.beta2 = beta2
         self.first = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.second = {name: torch.zeros_like(master) for name, master in masters.items()}
         self.steps = {name: torch.zeros((), device=master.device) for name, master in masters.items()}
+
+        # A call of the fused kernel has one weight decay.
         groups: dict[float, list[str]] = {}
         for name in masters:
             groups.setdefault(decays[name], []).append(name)
-        self.groups = {decay: list(_pieces(_flat(masters), names)) for decay, names in groups.items()}
-        flat = [_flat(values) for values in (masters, self.first, self.second)]
-        self.parts = {
-            part: [part.of(values) for values in flat]
-            for pieces in self.groups.values()
-            for piece in pieces
-            for part in piece
-        }
+        flat_masters = _flat(masters)
+        self.groups = {decay: list(_pieces(flat_masters, names)) for decay, names in groups.items()}
+
+        flat_first = _flat(self.first)
+        flat_second = _flat(self.second)
+        self.parts: dict[Part, tuple[Tensor, Tensor, Tensor]] = {}
+        for piece in chain.from_iterable(self.groups.values()):
+            for part in piece:
+                self.parts[part] = (part.of(flat_masters), part.of(flat_first), part.of(flat_second))
 
     def step(
         self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
     ) -> None:
-        """One step at `lr_factor` times the peak, with gradients divided by `divisor`; rounds masters into weights.
+        """One step of the masters, which are then rounded into the weights.
 
-        Parameters without a gradient do not change.
+        weights: as the module computes with them.
+        gradients: by name; parameters without one do not change.
+        lr_factor: learning rate of the step, as a fraction of its peak.
+        divisor: of the gradients.
         """
         torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
-        flat_weights, flat_gradients, buffer = _flat(weights), _flat(gradients), _buffer(gradients)
-        scale = None if divisor == 1 else torch.full((), divisor, device=buffer.device)  # which waits for no GPU
+        flat_weights = _flat(weights)
+        flat_gradients = _flat(gradients)
+        buffer = _buffer(gradients)
+
+        # A tensor that is filled on the device waits for no GPU.
+        scale = None if divisor == 1 else torch.full((), divisor, device=buffer.device)
         for decay, pieces in self.groups.items():
             for piece in pieces:
                 parts = [part for part in piece if part.name in gradients]
                 if not parts:
                     continue
-                masters, first, second = map(list, zip(*(self.parts[part] for part in parts), strict=True))
+                masters = [self.parts[part][0] for part in parts]
                 torch._fused_adamw_(
                     masters,
-                    _as_float32([part.of(flat_gradients) for part in parts], buffer),
-                    first,
-                    second,
-                    [],
-                    [self.steps[part.name] for part in parts],
+                    grads=_as_float32([part.of(flat_gradients) for part in parts], buffer),
+                    exp_avgs=[self.parts[part][1] for part in parts],
+                    exp_avg_sqs=[self.parts[part][2] for part in parts],
+                    max_exp_avg_sqs=[],
+                    state_steps=[self.steps[part.name] for part in parts],
                     lr=self.learning_rate * lr_factor,
                     beta1=BETA_1,
                     beta2=self.beta2,
@@ -106,6 +234,18 @@ class AdamW:
     def state(self) -> dict[str, Mapping[str, Tensor]]:
         """Optimizer state besides the masters, by kind and parameter name."""
         return {"first": self.first, "second": self.second, "steps": self.steps}
+
+
+class Part(NamedTuple):
+    """A slice of a flattened tensor."""
+
+    name: str
+    start: int
+    stop: int
+
+    def of(self, flat: Mapping[str, Tensor]) -> Tensor:
+        whole = flat[self.name]
+        return whole if len(whole) == self.stop - self.start else whole[self.start : self.stop]
 
 
 def _flat(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -133,7 +273,8 @@ def _pieces(flat: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[list[P
     piece: list[Part] = []
     remaining = 0
     for name in names:
-        size, most = len(flat[name]), PIECE[flat[name].device.type]
+        size = len(flat[name])
+        most = PIECE[flat[name].device.type]
         for start in range(0, size, most):
             stop = min(start + most, size)
             if piece and remaining < stop - start:
@@ -143,95 +284,6 @@ def _pieces(flat: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[list[P
             piece.append(Part(name, start, stop))
     if piece:
         yield piece
-
-
-INITIAL_SCALE, MIN_SCALE = 2.0**16, 2.0**-10
-GROWTH_INTERVAL = 2000
-
-
-class Optimizer:
-    """Updates a module's parameters through float32 master weights, since bf16 cannot hold small steps. Weight decay
-    applies to matrices only.
-
-    shards: the processes among which the parameters are sharded.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        learning_rate: float,
-        weight_decay: float = 0.01,
-        eps: float = 1e-6,
-        beta2: float = 0.999,
-        shards: Processes = SINGLE_PROCESS,
-    ) -> None:
-        self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        self.masters = {name: local_shard(value.detach()).float() for name, value in self.parameters.items()}
-        self.frozen = {name: value for name, value in module.named_parameters() if not value.requires_grad}
-        self.exact = {name: local_shard(value.detach()).float() for name, value in self.frozen.items()}
-        self.shards = shards
-        self.best: dict[str, Tensor] = {}
-        decays = {name: weight_decay if value.ndim > 1 else 0.0 for name, value in self.masters.items()}
-        self.adamw = AdamW(self.masters, learning_rate, decays, eps, beta2)
-
-    @torch.no_grad()
-    def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
-        """One step at `lr_factor` times the peak learning rate. Gradients are divided by `loss_scale`, clipped to
-        `max_grad_norm`, and cleared; returns their norm. If it is not finite, nothing changes."""
-        weights = {name: local_shard(parameter) for name, parameter in self.parameters.items()}
-        gradients = {name: local_shard(value.grad) for name, value in self.parameters.items() if value.grad is not None}
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
-        if math.isfinite(norm):
-            divisor = loss_scale * max(1.0, norm / max_grad_norm)
-            self.adamw.step(weights, gradients, lr_factor, divisor)
-        return norm
-
-    def mark_best(self) -> None:
-        """Keep a copy of the current master weights as the best."""
-        self.best = {name: master.clone() for name, master in self.masters.items()}
-
-    def write_masters(self, module: nn.Module, *, best: bool = True) -> None:
-        """Copy the master weights into a module, which becomes float32: the best ones if marked (and `best`), else the
-        last. Frozen parameters are as they were, not rounded."""
-        module.float()
-        source = {**(self.best if best and self.best else self.masters), **self.exact}
-        parameters = {**self.parameters, **self.frozen}
-        with torch.no_grad():
-            for name, value in module.named_parameters():
-                if name in source:
-                    value.copy_(gather_shards(source[name], parameters[name]))
-
-    def state(self) -> dict[str, Tensor]:
-        """State dict with keys "kind.name", on the CPU. Sharded tensors are gathered in the main process; all processes
-        must call this."""
-        state = {}
-        for key, value, parameter in self._state():
-            tensor = gather_shards(value, parameter).cpu()
-            if self.shards.is_main_process:
-                state[key] = tensor
-        return state
-
-    @torch.no_grad()
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state dict, written by any number of processes. InputError if it belongs to another model."""
-        if any(key.startswith("best.") for key in state):
-            self.mark_best()
-        targets = {key: (value, parameter) for key, value, parameter in self._state()}
-        if other := sorted(targets.keys() ^ state.keys()):
-            raise InputError(f"the state of another model or optimizer; keys that differ: {', '.join(other[:3])}")
-        for key, (value, parameter) in targets.items():
-            value.copy_(to_shard(state[key], parameter))
-        for name, parameter in self.parameters.items():
-            local_shard(parameter).copy_(self.masters[name])
-
-    def _state(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        kinds = {"masters": self.masters, "best": self.best, **self.adamw.state()}
-        for kind, values in kinds.items():
-            for name, value in values.items():
-                yield f"{kind}.{name}", value, self.parameters[name]
 
 
 @dataclass(frozen=True)
@@ -255,6 +307,7 @@ class LossScale:
         """The scale for the next step, given the gradient norm of this one."""
         if not self.dynamic:
             return self
+
         if not math.isfinite(norm):
             return replace(self, value=self.value / 2, good_steps=0)
         if self.good_steps + 1 == GROWTH_INTERVAL:
@@ -263,4 +316,6 @@ class LossScale:
 
     def metrics(self, norm: float) -> dict[str, Any]:
         """Entries for the metrics of a step."""
-        return {"scale": self.value, "skipped": self.skips(norm)} if self.dynamic else {}
+        if not self.dynamic:
+            return {}
+        return {"scale": self.value, "skipped": self.skips(norm)}

@@ -20,12 +20,15 @@ from bothways.settings.fields import AnyPath
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-PREDICTIONS, LABEL_ERRORS, REPORT = "predictions.csv", "label_errors.csv", "report.html"  # files of a run
+# Files of a run.
+PREDICTIONS = "predictions.csv"
+LABEL_ERRORS = "label_errors.csv"
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
 class RunResult(ABC):
-    """A run that is done: its directory, and that of the model which it delivers."""
+    """A run that is done: its directory, and the directory of the model that it delivers."""
 
     directory: Path
     model_directory: Path
@@ -72,8 +75,13 @@ def opened(run: RunResult | AnyPath) -> RunResult:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two runs side by side. scores: metric, the score of each run, and where both were measured on the same rows the
-    difference (second minus first), with its 95 % interval if the rows are known. note: what the scores are of."""
+    """Two runs side by side.
+
+    runs: names of the runs, first and second.
+    scores: metric, the score of each run, and where both were measured on the same rows the difference (second minus
+        first), with its 95 % interval if the rows are known.
+    note: which rows or texts the scores are of.
+    """
 
     runs: tuple[str, str]
     scores: Sequence[Mapping[str, Any]]
@@ -83,15 +91,25 @@ class RunComparison:
     def table(self) -> Any:
         """The scores as a table."""
         names = ("metric", "first", "second", "difference", "low", "high")
-        return as_table({name: [score.get(name) for score in self.scores] for name in names})
+        columns = {name: [score.get(name) for score in self.scores] for name in names}
+        return as_table(columns)
 
     def to_json(self) -> dict[str, Any]:
-        return {"runs": [*self.runs], "scores": [*map(dict, self.scores)], "note": self.note}
+        return {
+            "runs": list(self.runs),
+            "scores": [dict(score) for score in self.scores],
+            "note": self.note,
+        }
 
     def lines(self) -> list[str]:
         width = max((len(score["metric"]) for score in self.scores), default=0)
-        rows = [f"{score['metric']:{width}}  {_shown(score)}" for score in self.scores]
-        return [f"first:  {self.runs[0]}", f"second: {self.runs[1]}", *rows, self.note]
+        rows = [f"{score['metric']:{width}}  {_values_line(score)}" for score in self.scores]
+        return [
+            f"first:  {self.runs[0]}",
+            f"second: {self.runs[1]}",
+            *rows,
+            self.note,
+        ]
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -100,26 +118,40 @@ class RunComparison:
         return f"<pre>{escape(repr(self))}</pre>"
 
 
-def _shown(score: Mapping[str, Any]) -> str:
-    first, second = (f"{score[name]:9.4f}" if name in score else " " * 9 for name in ("first", "second"))
+def _values_line(score: Mapping[str, Any]) -> str:
+    """The scores of both runs, and their difference if they have one."""
+    first = f"{score['first']:9.4f}" if "first" in score else " " * 9
+    second = f"{score['second']:9.4f}" if "second" in score else " " * 9
     if "difference" not in score:
         return f"{first} {second}"
+
     interval = f" (95 % interval {score['low']:+.4f} to {score['high']:+.4f})" if "low" in score else ""
     return f"{first} {second}  difference {score['difference']:+.4f}{interval}"
 
 
 def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any], *, comparable: bool) -> list[dict[str, Any]]:
-    """The numbers of two runs by metric. comparable: whether their differences mean anything."""
+    """The numbers of two runs by metric.
+
+    first, second: the numbers of a run.
+    comparable: whether their differences mean anything.
+    """
     scores = []
     for metric in dict.fromkeys([*first, *second]):
-        values = {name: one[metric] for name, one in (("first", first), ("second", second)) if metric in one}
-        difference = {"difference": values["second"] - values["first"]} if comparable and len(values) == 2 else {}
-        scores.append({"metric": metric, **values, **difference})
+        score: dict[str, Any] = {"metric": metric}
+        if metric in first:
+            score["first"] = first[metric]
+        if metric in second:
+            score["second"] = second[metric]
+        if comparable and metric in first and metric in second:
+            score["difference"] = second[metric] - first[metric]
+        scores.append(score)
     return scores
 
 
 def numbers_of(figures: Mapping[str, Any]) -> dict[str, float]:
     """The figures that are numbers."""
-    return {
-        name: value for name, value in figures.items() if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    numbers = {}
+    for name, value in figures.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[name] = value
+    return numbers

@@ -32,10 +32,20 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Progress of a run. seconds: training time. best: highest value of TrainingOptions.best_by so far, with its loss
-    and step. lowest_loss: of the evaluations; stale: evaluations since the last with a better metric or a lower loss.
-    recent_loss: moving average of the training loss. stopped_at: step at which early stopping was decided; 0: not
-    yet."""
+    """Progress of a run.
+
+    step: optimizer steps so far.
+    tokens: read so far.
+    seconds: training time so far.
+    best: highest value of TrainingOptions.best_by so far.
+    scale: of the losses, in float16.
+    stale: evaluations since the last one with a better metric or a lower loss.
+    best_loss: of the evaluation with the best metric.
+    best_step: of the evaluation with the best metric.
+    lowest_loss: of the evaluations.
+    recent_loss: moving average of the training loss.
+    stopped_at: step at which early stopping was decided; 0: not yet.
+    """
 
     step: int = 0
     tokens: int = 0
@@ -64,20 +74,27 @@ class SavedCheckpoint:
 
     @property
     def progress(self) -> TrainingState:
-        known = {field.name: self.state[field.name] for field in fields(TrainingState) if field.name in self.state}
-        return TrainingState(**known | {"scale": LossScale(**self.state["scale"])})
+        """The state to continue from; an older version of the package may have stored fewer fields."""
+        names = [field.name for field in fields(TrainingState) if field.name in self.state]
+        stored = {name: self.state[name] for name in names}
+        stored["scale"] = LossScale(**self.state["scale"])
+        return TrainingState(**stored)
 
     def tensors(self) -> dict[str, Tensor]:
         return load_file(self.path / TENSORS)
 
 
 class Checkpoints:
-    """Checkpoints of a run: keeps the newest `keep`, and the best by held-out loss (`best_checkpoint` in state.json).
+    """Checkpoints of a run, of which all processes call all methods; the main process writes.
 
-    order: values that determine the order of batches, compared on resume. memo: numbers that the caller needs on
-    resume. at_end: also save at the end of the run.
-
-    All processes call all methods; the main process writes."""
+    run: its directory; None: nothing is saved.
+    keep: number of the newest checkpoints that are kept, beside the best by held-out loss (`best_checkpoint` in
+        state.json).
+    order: values that determine the order of batches, compared on resume.
+    processes: of the run.
+    memo: numbers that the caller needs on resume.
+    at_end: also save at the end of the run.
+    """
 
     def __init__(
         self,
@@ -90,7 +107,12 @@ class Checkpoints:
         at_end: bool = True,
     ) -> None:
         self.folder = run / FOLDER if run else None
-        self.keep, self.processes, self.memo, self.at_end = max(1, keep), processes, memo, at_end
+        self.keep = max(1, keep)
+        self.processes = processes
+        self.memo = memo
+        self.at_end = at_end
+
+        # As it is read again, so that a resumed run compares like with like.
         self.order: dict[str, Any] = json.loads(json.dumps(dict(order or {}), default=str))
         self.best: dict[str, Any] | None = None
         self.last: Path | None = None
@@ -103,18 +125,33 @@ class Checkpoints:
     def save(
         self, progress: TrainingState, tensors: Mapping[str, Tensor], heldout: float | None, dtype: torch.dtype
     ) -> None:
-        """Save the state after a step. heldout: held-out loss, if evaluated at this step."""
+        """Save the state after a step.
+
+        progress: the state of the training.
+        tensors: the state of the optimizer.
+        heldout: held-out loss, if evaluated at this step.
+        dtype: number format of the run.
+        """
         if self.folder is None:
             return
+
         path = self.folder / f"step-{progress.step:08}"
         if heldout is not None and (self.best is None or heldout < self.best["loss"]):
             self.best = {"path": path.name, "loss": heldout}
         if self.processes.is_main_process:
-            state = {**asdict(progress), "heldout": heldout, "best_checkpoint": self.best}
-            state |= {"order": self.order, "memo": list(self.memo)}
-            state |= {"torch": torch.__version__, "dtype": _name(dtype), "processes": self.processes.world_size}
+            state = {
+                **asdict(progress),
+                "heldout": heldout,
+                "best_checkpoint": self.best,
+                "order": self.order,
+                "memo": list(self.memo),
+                "torch": torch.__version__,
+                "dtype": _name(dtype),
+                "processes": self.processes.world_size,
+            }
             self._write(path, state, tensors)
             self._remove_old(path)
+
         self.last = path
         self.processes.barrier()
 
@@ -126,27 +163,36 @@ class Checkpoints:
         latest = self._load_latest(dtype) if self.processes.is_main_process else None
         saved: SavedCheckpoint | None = self.processes.broadcast(latest)
         if saved is not None:
-            self.last, best = saved.path, saved.state["best_checkpoint"]
+            self.last = saved.path
+            best = saved.state["best_checkpoint"]
             self.best = best if best and (saved.path.parent / best["path"]).exists() else None
         return saved
 
     def _load_latest(self, dtype: torch.dtype | None) -> SavedCheckpoint | None:
         if self.folder is None:
             return None
-        for path in self.folder.glob(".step-*"):  # an interrupted write of the checkpoint of that name
+
+        # An interrupted write of a checkpoint has its name behind a dot.
+        for path in self.folder.glob(".step-*"):
             remove_leftovers(self.folder / path.name.split(".")[1])
+
         for path in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 saved = read(path)
             except InputError as error:
                 logger.info(f"{error}; trying the previous one")
                 continue
-            if {**self.order, **saved.state["order"]} != self.order:  # older runs may lack some
+
+            # Runs of an older version may lack some values.
+            if {**self.order, **saved.state["order"]} != self.order:
                 raise InputError(f"{path}: {differences(saved.state['order'], self.order)}; start a new run")
+
             logger.info(f"resuming from {path}, step {saved.state['step']:,}")
-            current = {"dtype": _name(dtype)} if dtype else {}
-            log_changes(saved.state, current | {"processes": self.processes.world_size})
+            current: dict[str, Any] = {"dtype": _name(dtype)} if dtype else {}
+            current["processes"] = self.processes.world_size
+            log_changes(saved.state, current)
             return saved
+
         logger.info(f"{self.folder}: no valid checkpoint; starting at step 0")
         return None
 
@@ -154,16 +200,19 @@ class Checkpoints:
         """Replaces a broken or outdated checkpoint of the same step."""
         with atomic_directory(path, marker=STATE) as directory:
             write_weights({name: value.contiguous() for name, value in tensors.items()}, directory / TENSORS)
-            text = json.dumps({"format": FORMAT, **state, "checksum": checksum(directory / TENSORS)}, indent=2)
+            stored = {"format": FORMAT, **state, "checksum": checksum(directory / TENSORS)}
+            text = json.dumps(stored, indent=2)
             (directory / STATE).write_text(text + "\n", encoding="utf-8")
 
     def _remove_old(self, newest: Path) -> None:
         """Delete all but the newest `keep` up to this one, and the best. Later steps are from before a resume."""
         assert self.folder is not None
         paths = sorted(path for path in self.folder.glob("step-*") if path.name <= newest.name)
-        kept = {path.name for path in paths[-self.keep :]} | ({self.best["path"]} if self.best else set())
+        names = {path.name for path in paths[-self.keep :]}
+        if self.best:
+            names.add(self.best["path"])
         for path in self.folder.glob("step-*"):
-            if path.name not in kept:
+            if path.name not in names:
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -180,6 +229,7 @@ def read(path: Path) -> SavedCheckpoint:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         if state["format"] != FORMAT:
             raise InputError(f"{path}: format {state['format']}, this version reads {FORMAT}")
+
         actual = checksum(path / TENSORS)
         if actual != state["checksum"]:
             raise InputError(f"{path / TENSORS}: broken (checksum {actual[:12]}, not {state['checksum'][:12]})")

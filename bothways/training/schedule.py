@@ -14,7 +14,9 @@ import torch
 from bothways.model.parameters import CPU
 
 Schedule = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
-ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1e-4 / 25  # fractions of the peak (fast.ai)
+# Fractions of the peak (fast.ai).
+ONE_CYCLE_START = 1 / 25
+ONE_CYCLE_END = 1e-4 / 25
 DECAY = 0.1  # fraction of the steps in which the rate falls, of warm-up-stable-decay
 
 
@@ -30,7 +32,8 @@ def linear(step: int, *, steps: int, warmup: float) -> float:
 
 def cosine(step: int, *, steps: int, warmup: float) -> float:
     """Half-cosine decay to zero (Loshchilov 2016)."""
-    return min(_warmup_factor(step, steps, warmup), (1 + math.cos(math.pi * _elapsed(step, steps, warmup))) / 2)
+    left = (1 + math.cos(math.pi * _elapsed(step, steps, warmup))) / 2
+    return min(_warmup_factor(step, steps, warmup), left)
 
 
 def one_cycle(step: int, *, steps: int, warmup: float) -> float:
@@ -40,8 +43,12 @@ def one_cycle(step: int, *, steps: int, warmup: float) -> float:
     """
     rising = _warmup_steps(steps, warmup)
     if step < rising:
-        return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * (1 - math.cos(math.pi * step / rising)) / 2
-    left = (1 + math.cos(math.pi * (step - rising) / max(1, steps - 1 - rising))) / 2
+        risen = (1 - ONE_CYCLE_START) * (1 - math.cos(math.pi * step / rising)) / 2
+        return ONE_CYCLE_START + risen
+
+    # The last step, steps - 1, is at the end of the half-cosine.
+    falling = max(1, steps - 1 - rising)
+    left = (1 + math.cos(math.pi * (step - rising) / falling)) / 2
     return ONE_CYCLE_END + (1 - ONE_CYCLE_END) * left
 
 
@@ -83,14 +90,28 @@ def _elapsed(step: int, steps: int, warmup: float) -> float:
 class TrainingOptions:
     """Options of the training loop.
 
-    learning_rate: peak learning rate. warmup: fraction of the steps. beta2: AdamW's beta2. checkpoint_every: steps
-    between checkpoints; 0: only at the end. best_by: metric whose highest held-out value selects the weights; None
-    keeps the last weights. best_rows: number of held-out rows; the last weights are kept, too, if those of an earlier
-    step are better by at most a standard error (of that many rows). evaluate_first: also evaluate before the first
-    step, so that the initial weights can be the best, if keeps_initial; ties go to the lower loss. patience: stop after
-    this many evaluations without a better metric or a lower loss. negligible_loss: stop, too, at an evaluation once the
-    mean training loss is lower. cooldown: after the decision to stop, the learning rate falls to 0 in this fraction of
-    the steps so far. end: the last step, if that is before the end of the schedule. shard: use FSDP.
+    steps: number of optimizer steps.
+    learning_rate: its peak.
+    schedule: how the learning rate rises and falls.
+    warmup: fraction of the steps in which it rises.
+    weight_decay: of matrices.
+    beta2: of AdamW.
+    evaluate_every: steps between evaluations; 0: only at the end.
+    evaluate_first: also evaluate before the first step, so that the initial weights can be the best; ties go to the
+        lower loss.
+    keeps_initial: whether the initial weights can be the best.
+    checkpoint_every: steps between checkpoints; 0: only at the end.
+    best_by: metric whose highest held-out value selects the weights; None keeps the last weights.
+    best_rows: number of held-out rows; the last weights are kept, too, if the weights of an earlier step are better by
+        at most a standard error (of that many rows).
+    patience: stop after this many evaluations without a better metric or a lower loss.
+    negligible_loss: stop, too, at an evaluation once the mean training loss is lower.
+    cooldown: after the decision to stop, the learning rate falls to 0 in this fraction of the steps so far.
+    end: the last step, if that is before the end of the schedule.
+    seed: of dropout.
+    device: where the training computes.
+    dtype: number format of the computation.
+    shard: use FSDP.
     """
 
     steps: int

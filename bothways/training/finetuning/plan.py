@@ -39,9 +39,10 @@ COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
 MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
 # With few rows, what fine-tuning usually gains is less than what so many rows can show (docs/LOG.md, "The first
-# labels"). A doubling of the rows of a class gains about a point, from USELESS_ROWS on; two models disagree on this
-# share of the rows.
-USELESS_ROWS, GAIN_OF_DOUBLING, DISAGREEMENT = 5, 0.01, 0.15
+# labels").
+USELESS_ROWS = 5  # of a class, from which on a doubling gains something
+GAIN_OF_DOUBLING = 0.01  # of accuracy, about
+DISAGREEMENT = 0.15  # share of the rows that two models disagree on
 LINEAR_MODELS = "linear models"  # as the description of a score names them
 MAX_LINEAR_ROWS = 2500  # of which linear models are fitted out-of-fold if training is no clear gain
 NO_GAIN = "training was not clearly better: linear models on the frozen encoder and TF-IDF are fitted to all rows"
@@ -49,30 +50,48 @@ TRAINED_FOLDS = 5  # in which a training of few rows is tried
 BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
 MAX_EPOCHS = 20.0  # unless --epochs is given
 FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
-EVALUATION_SHARE, EVALUATION_COST = 0.15, 1 / 3  # of the time of training; of a token, relative to a trained one
-MIN_EVALUATIONS, MAX_EVALUATIONS = 3, 12  # of a run, unless --evaluations-per-epoch is given
+EVALUATION_SHARE = 0.15  # of the time of training
+EVALUATION_COST = 1 / 3  # of a token, relative to a trained one
+MIN_EVALUATIONS = 3  # of a run, unless --evaluations-per-epoch is given
+MAX_EVALUATIONS = 12
 
 
 @dataclass(frozen=True)
 class Plan:
     """Model, examples and options of a training run.
 
-    options: without the steps, which depend on the examples of an epoch. batches, epochs: how the examples are divided
-    into steps, and how often they are read; epochs None: depends on their number. budget: the time of the run. alpha:
-    weight of a teacher's outputs. few: linear models of all rows on the frozen encoder, if these score the run.
-    stays_frozen: whether they are the model of the run, since there are few rows; build_trained then builds the plan of
-    a training in cross-validation, which is tried if there is time (follows_few). build_linear: the plan of such
-    models, for a run whose training is not clearly better on dev. was_asked: whether a training was asked for. reason:
-    why the encoder is not trained. skips_training: whether the model is the linear start, because of a learning rate of
-    0. uses_default_rate: whether the learning rate was not requested. tries_rates: whether trials choose it. averages:
-    whether dev selects a point between the linear start and the trained weights. quantizes: whether a second phase of
-    the training is with int8 layers. compares: whether baselines are fitted. delivers_tfidf: whether TF-IDF may be the
-    model of the run; not if an option asks for a kind of encoder.
-
-    settings: as the run records them. seeds: of the trainings on these rows. fold: the part of the rows that is only
-    scored; None: a plan of the whole run, which has num_folds folds, of which build_fold builds the plans. measured:
-    description of the score of a table with too few test rows; unscored: why there is no score. window, truncates: how
-    long texts are read. processes: among which the micro-batches of a step are divided.
+    settings: as the run records them.
+    task: data, head and scores.
+    teacher: whose outputs are learned, if any.
+    transforms: that change the model for training.
+    options: without the steps, which depend on the examples of an epoch.
+    batches: how the examples are divided into steps.
+    epochs: how often the examples are read; None: depends on their number.
+    budget: the time of the run.
+    evaluations_per_epoch: None: depends on the number of steps.
+    alpha: weight of a teacher's outputs.
+    few: linear models of all rows on the frozen encoder, if these score the run.
+    stays_frozen: whether they are the model of the run, since there are few rows.
+    build_trained: builds the plan of a training in cross-validation, which is then tried if there is time.
+    build_linear: builds the plan of such models, for a run whose training is not clearly better on dev.
+    follows_few: whether this is the plan that build_trained has built.
+    was_asked: whether a training was asked for.
+    reason: why the encoder is not trained.
+    skips_training: whether the model is the linear start, because of a learning rate of 0.
+    uses_default_rate: whether the learning rate was not requested.
+    tries_rates: whether trials choose the learning rate.
+    averages: whether dev selects a point between the linear start and the trained weights.
+    quantizes: whether a second phase of the training is with int8 layers.
+    compares: whether baselines are fitted.
+    delivers_tfidf: whether TF-IDF may be the model of the run; not if an option asks for a kind of encoder.
+    seeds: of the trainings on these rows.
+    fold: the part of the rows that is only scored; None: a plan of the whole run.
+    num_folds: of the run.
+    build_fold: builds the plans of the folds.
+    measured: description of the score of a table with too few test rows.
+    unscored: why there is no score.
+    window, truncates: how long texts are read.
+    processes: among which the micro-batches of a step are divided.
     """
 
     settings: FineTune
@@ -121,9 +140,11 @@ class Plan:
 
     @property
     def trainings(self) -> Iterator[tuple[int, int | None]]:
-        """(seed, fold) of each training: those of the folds, then those of the model of the run."""
-        yield from ((self.seeds[0] + 1 + fold, fold) for fold in range(self.num_folds))
-        yield from ((seed, None) for seed in self.seeds)
+        """(seed, fold) of each training: first of the folds, then of the model of the run."""
+        for fold in range(self.num_folds):
+            yield self.seeds[0] + 1 + fold, fold
+        for seed in self.seeds:
+            yield seed, None
 
     @property
     def num_trainings(self) -> int:
@@ -158,18 +179,21 @@ class Plan:
 
     @property
     def objective(self) -> Objective:
-        """The loss of the labels, and that of a teacher's outputs if there are any."""
-        is_distilled = self.teacher_outputs is not None and bool(self.teacher_outputs.soft_labels)
-        return Distilled(self.task.objective, self.alpha) if is_distilled else self.task.objective
+        """The loss of the labels, with the loss of a teacher's outputs if there are any."""
+        if self.teacher_outputs is None or not self.teacher_outputs.soft_labels:
+            return self.task.objective
+        return Distilled(self.task.objective, self.alpha)
 
     def epoch(self, seed: int) -> Epoch:
         return self.batches.epoch(self.teacher_outputs or self.task, seed)
 
     def steps(self, seed: int, first: int = 0) -> Iterator[Sequence[Batch]]:
         """The micro-batches of this process for each step from one on, endlessly."""
-        rank, world_size = self.processes.rank, self.processes.world_size
-        for examples, rows in islice(self.batches.steps(self.teacher_outputs or self.task, seed), first, None):
-            parts = [*self.batches.micro_batches(rows, examples.sizes, world_size)]
+        rank = self.processes.rank
+        world_size = self.processes.world_size
+        steps = self.batches.steps(self.teacher_outputs or self.task, seed)
+        for examples, rows in islice(steps, first, None):
+            parts = list(self.batches.micro_batches(rows, examples.sizes, world_size))
             yield [examples.batch(part) for part in parts[rank::world_size]]
 
     def prepare_model(self, seed: int) -> Checkpoint:
@@ -189,14 +213,20 @@ def make_plan(
     processes: Processes = SINGLE_PROCESS,
     budget: Budget | None = None,
 ) -> Plan:
-    """Read the data and the models of a run. start: the model to start from, instead of that of the settings. budget:
-    its time, if that has begun."""
+    """Read the data and the models of a run.
+
+    settings: of the run.
+    start: the model to start from, instead of the model of the settings.
+    processes: among which the micro-batches of a step are divided.
+    budget: the time of the run, if that has begun.
+    """
     budget = budget or Budget.of(settings.minutes)
     pretrained = start or load_start(settings)
     with working("reading the data"):
         rows = choose_rows(settings, lambda settings, fold: task_of(settings).train(settings, pretrained, fold))
     if len(rows.task.data["train"].sizes) < 2:
         raise InputError(f"{settings.train}: only one training example; at least two are needed{rows.task.hint}")
+
     teacher = None
     if settings.teacher is not None:
         teacher = checkpoint.load(settings.teacher)
@@ -206,9 +236,11 @@ def make_plan(
 
 def load_start(settings: FineTune) -> Checkpoint:
     """The model to start from. InputError if the task cannot use it."""
-    pretrained, head = checkpoint.load(settings.model), TASKS[task_of(settings).name].head
+    pretrained = checkpoint.load(settings.model)
     if settings.keep_layers:
         pretrained = with_layers(pretrained, settings.keep_layers)
+
+    head = TASKS[task_of(settings).name].head
     if head:
         check_head_supported(pretrained, head, settings.model)
     else:
@@ -218,8 +250,14 @@ def load_start(settings: FineTune) -> Checkpoint:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """The rows of a run, and how they are scored: the task of all rows, and that of a fold. few, stays_frozen,
-    measured, unscored: see Plan."""
+    """The rows of a run, and how they are scored.
+
+    settings: of the run.
+    task: of all rows.
+    build_fold: builds the task of a fold.
+    few, stays_frozen, reason, measured, unscored: see Plan.
+    build_trained, build_linear: build the rows of these plans.
+    """
 
     settings: FineTune
     task: TrainingTask
@@ -240,8 +278,10 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     folds. If a training was asked for, and a test split divided off the training table would have fewer than
     MIN_TEST_ROWS rows, such models score the run, too. Without them, or with too few rows for folds, there is no score.
     """
-    rows = ScoredRows(settings, build_task(settings, None), partial(build_task, settings))
-    task = rows.task
+    task = build_task(settings, None)
+    rows = ScoredRows(settings, task, partial(build_task, settings))
+
+    # Test rows with their own file are not among the rows that linear models may be fitted to.
     num_test = 0 if settings.test or "test" not in task.data else task.summary.num_rows("test")
     num_rows = task.summary.num_development_rows + num_test
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
@@ -251,10 +291,12 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         if not has_linear or asks_for_training(settings) or not task.scoring.has_row_losses:
             return rows
         return replace(rows, build_linear=partial(linear_rows, rows, num_rows, NO_GAIN))
+
     remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for {flag('test')}, give one"
     if not isinstance(task, TextTask):
         reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
         return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
+
     linear = linear_rows(rows, num_rows, few_reason(num_rows, task))
     few = linear.few
     assert few is not None
@@ -269,18 +311,32 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         rows = replace(linear, task=with_dev(task, build_task, settings), stays_frozen=False)
     if few.folds or settings.test:
         return rows
+
     reason = f"{num_rows} rows are too few for folds"
     enough = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
     return replace(rows, measured="", unscored=f"no score: {reason}; {enough}")
 
 
 def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
-    """The same rows for linear models, over all of them but test rows with their own file. reason: see Plan."""
-    task, settings = rows.task, rows.settings
+    """The same rows for linear models, over all of them but test rows with their own file.
+
+    rows: of a training.
+    num_rows: their number.
+    reason: see Plan.
+    """
+    task = rows.task
+    settings = rows.settings
     assert isinstance(task, TextTask)
     few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
     measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.score_folds)} folds, {LINEAR_MODELS}"
-    return replace(rows, task=few.task, few=few, stays_frozen=True, reason=reason, measured=measured)
+    return replace(
+        rows,
+        task=few.task,
+        few=few,
+        stays_frozen=True,
+        reason=reason,
+        measured=measured,
+    )
 
 
 def few_reason(num_rows: int, task: TextTask) -> str:
@@ -337,13 +393,24 @@ def plan_of(
     fold: int | None = None,
     follows_few: bool = False,
 ) -> Plan:
-    """The plan of a run, or of a fold of its rows."""
-    settings, task = rows.settings, rows.task
+    """The plan of a run, or of a fold of its rows.
+
+    rows: of the run.
+    teacher: whose outputs are learned, if any.
+    processes: among which the micro-batches of a step are divided.
+    budget: the time of the run, if that has begun.
+    fold: the part of the rows that is only scored; None: the plan of the run.
+    follows_few: whether this training of few rows is tried after their linear models.
+    """
+    settings = rows.settings
+    task = rows.task
     budget = budget or Budget.of(settings.minutes)
     if fold is not None:
         assert rows.build_fold
         task = rows.build_fold(fold)
-    rate, frozen = settings.learning_rate, rows.stays_frozen and fold is None
+
+    rate = settings.learning_rate
+    is_frozen = rows.stays_frozen and fold is None
     has_start = settings.linear_start and task.initial_model != ""
     has_losses = not settings.is_distilled and task.scoring.has_row_losses
     averages = has_start and (has_losses or task.needs_gain)
@@ -360,7 +427,7 @@ def plan_of(
         evaluations_per_epoch=settings.evaluations_per_epoch,
         alpha=settings.alpha,
         few=rows.few,
-        stays_frozen=frozen,
+        stays_frozen=is_frozen,
         build_trained=partial(trained_plan, rows, processes, budget) if rows.build_trained and fold is None else None,
         build_linear=partial(linear_plan, rows, processes, budget) if rows.build_linear and fold is None else None,
         follows_few=follows_few,
@@ -370,12 +437,12 @@ def plan_of(
         uses_default_rate=rate is None,
         tries_rates=rate is None and has_start and has_losses,
         averages=averages,
-        quantizes=settings.quantize is not None and not frozen and fold is None,
+        quantizes=settings.quantize is not None and not is_frozen and fold is None,
         compares=settings.baselines and not rows.unscored,
         delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
         seeds=range(settings.seed, settings.seed + settings.seeds),
         fold=fold,
-        num_folds=0 if frozen else settings.folds or 0,
+        num_folds=0 if is_frozen else settings.folds or 0,
         build_fold=partial(plan_of, rows, teacher, processes, budget=budget) if fold is None else None,
         measured=rows.measured,
         unscored=rows.unscored,
@@ -400,7 +467,15 @@ def linear_plan(rows: ScoredRows, processes: Processes, budget: Budget) -> Plan:
 def training_options(
     settings: FineTune, task: TrainingTask, *, evaluate_first: bool, keeps_initial: bool
 ) -> TrainingOptions:
-    device, rate = choose_device(settings.device), settings.learning_rate
+    """Options of the training loop, without the steps.
+
+    settings: of the run.
+    task: whose metric selects the weights.
+    evaluate_first: whether the initial weights are evaluated.
+    keeps_initial: whether they can be the best.
+    """
+    device = choose_device(settings.device)
+    rate = settings.learning_rate
     if rate is None:
         rate = default_learning_rate(task.pretrained.model.config.hidden_size)
         rate *= ADAPTER_RATES[settings.adapter] if settings.adapter else 1.0
@@ -426,6 +501,7 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
     """The adapter of the settings, if any. InputError if the model cannot have it."""
     if settings.adapter is None:
         return None
+
     base = str(settings.model)
     spec = AdapterSpec(
         settings.adapter,
@@ -433,6 +509,7 @@ def add_adapter(settings: FineTune, pretrained: Checkpoint) -> AddAdapter | None
         alpha=2.0 * settings.rank,
         base=str(Path(base).resolve()) if Path(base).exists() else base,
     )
+
     family = FAMILIES[pretrained.model_type]
     check_supported(spec, pretrained.model.config, family.model_type)
     return AddAdapter(spec, family, settings.seed)
@@ -450,11 +527,17 @@ TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
 
 def num_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> float:
     """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless they
-    are long. epochs: as requested; None: the default. min_steps: of the default; few examples are read more often, as
-    long as that takes at most FEW_TOKENS."""
+    are long.
+
+    epochs: as requested; None: the default.
+    min_steps: of the default; few examples are read more often, as long as that takes at most FEW_TOKENS.
+    epoch: steps and tokens of one epoch.
+    """
     if epochs is not None:
         return epochs
-    wanted, affordable = min_steps / epoch.steps, FEW_TOKENS / epoch.tokens
+
+    wanted = min_steps / epoch.steps
+    affordable = FEW_TOKENS / epoch.tokens
     return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
 
 
@@ -464,7 +547,8 @@ def num_steps(epochs: float | None, min_steps: int, epoch: Epoch) -> int:
 
 def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
     """Log the length, if it is not three epochs; as a warning if it is far too short."""
-    default_epochs, default_steps = num_epochs(None, min_steps, epoch), num_steps(None, min_steps, epoch)
+    default_epochs = num_epochs(None, min_steps, epoch)
+    default_steps = num_steps(None, min_steps, epoch)
     if epochs is None:
         if default_epochs > EPOCHS:
             logger.info(
@@ -472,6 +556,7 @@ def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
                 f"({flag('epochs')})"
             )
         return
+
     steps = num_steps(epochs, min_steps, epoch)
     verb = "epoch is" if epochs == 1 else "epochs are"
     usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
@@ -485,11 +570,15 @@ def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
 def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
     """Steps between evaluations that take EVALUATION_SHARE of the time, so that early stopping sees trends.
 
-    By tokens, which predict the time, and not by a clock: a seed gives the same run everywhere.
+    steps: of the training.
+    epoch: steps and tokens of one epoch.
+    dev_tokens: of an evaluation.
     """
-    training = steps / epoch.steps * epoch.tokens
-    affordable = round(EVALUATION_SHARE * training / (EVALUATION_COST * max(1, dev_tokens)))
-    return max(1, steps // min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable)))
+    # By tokens, which predict the time, and not by a clock: a seed gives the same run everywhere.
+    training_tokens = steps / epoch.steps * epoch.tokens
+    affordable = round(EVALUATION_SHARE * training_tokens / (EVALUATION_COST * max(1, dev_tokens)))
+    num_evaluations = min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable))
+    return max(1, steps // num_evaluations)
 
 
 # --- learning rates

@@ -42,25 +42,39 @@ from bothways.training.run_checkpoints import Checkpoints, TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import OUT_OF_TIME
 
-STEPS, LINEAR_START, HEADS, INT8 = "steps.json", "linear_start.safetensors", "heads.", "int8"
-COURSE = "course.json"  # in the directory of a seed
-INT8_SHARE, MIN_INT8_STEPS = 1 / 3, 20  # of the steps before
+# In the directory of a seed.
+STEPS = "steps.json"
+LINEAR_START = "linear_start.safetensors"
+COURSE = "course.json"
+INT8 = "int8"
+HEADS = "heads."  # with which the names of a head's weights begin
+INT8_SHARE = 1 / 3  # of the steps before
+MIN_INT8_STEPS = 20
 INT8_RATE = 0.2  # of the peak learning rate before
-TRIAL_SHARE, MIN_TRIAL_STEPS = 0.05, 8  # fraction of the steps in a trial
+TRIAL_SHARE = 0.05  # fraction of the steps in a trial
+MIN_TRIAL_STEPS = 8
 LOWER = 1 / 3  # of the default learning rate
-HARMFUL = 1.5  # of the loss on dev after a trial, relative to that before
+HARMFUL = 1.5  # of the loss on dev after a trial, relative to the loss before
 TIMED_STEPS = 3  # if there are no trials
 SHOWN_MINUTES = 0.2  # a shorter training is not announced
 FITS = 5  # of linear models, in the search for label errors: a fold each
 LINEAR_STARTS = 12  # in whose time linear models of all rows are chosen and fitted (docs/LOG.md, "The first labels")
 # In the seconds of the budget: evaluation of dev, linear start, and all texts by the frozen encoder (estimated).
-EVALUATION, LINEAR, VECTORS = "evaluation", "linear start", "vectors"
+EVALUATION = "evaluation"
+LINEAR = "linear start"
+VECTORS = "vectors"
 SAMPLES = 256  # examples whose tokens and labels are hashed
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a training. title: for the progress. directory: for checkpoints. steps_before: of the earlier parts."""
+    """A part of a training.
+
+    title: for the progress.
+    directory: for checkpoints.
+    options: of the part.
+    steps_before: of the earlier parts.
+    """
 
     title: str
     directory: Path
@@ -69,8 +83,14 @@ class Phase:
 
 
 def train(plan: Plan, model: Model, seed: int, run: Run, directory: Path) -> "Course":
-    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev. directory: for
-    the files of a resumed run."""
+    """Train a model with one seed, in place: afterwards it has the weights that were selected on dev.
+
+    plan: of the run or of a fold.
+    model: the initial model of the seed.
+    seed: of the order of the examples and of dropout.
+    run: whose metrics are recorded.
+    directory: for the files of a resumed run.
+    """
     if plan.options.device.type == "cpu":
         retain_freed_memory()
     course, options = train_float(plan, model, seed, run, directory)
@@ -86,14 +106,26 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
         with run.timed("linear_start"), plan.budget.timed(LINEAR):
             fit_or_read_head(plan, model, directory / LINEAR_START)
     initial = trained_state(model) if plan.averages else {}
+
     with run.timed("trial"):
-        steps = read_or_choose_steps(directory / STEPS, Trial(plan, model, seed))
-    run.update_metadata(steps=steps.steps, steps_per_epoch=steps.steps_per_epoch, learning_rate=steps.learning_rate)
-    options = replace(plan.options, seed=seed, steps=steps.steps, learning_rate=steps.learning_rate)
-    options = replace(options, evaluate_every=steps.evaluate_every)
+        chosen = read_or_choose_steps(directory / STEPS, Trial(plan, model, seed))
+    run.update_metadata(
+        steps=chosen.steps,
+        steps_per_epoch=chosen.steps_per_epoch,
+        learning_rate=chosen.learning_rate,
+    )
+
+    options = replace(
+        plan.options,
+        seed=seed,
+        steps=chosen.steps,
+        learning_rate=chosen.learning_rate,
+        evaluate_every=chosen.evaluate_every,
+    )
     progress, _ = train_phase(plan, model, Phase(f"fine-tuning, {name}", directory, options), run)
     if progress.stopped_at:
         logger.info(f"stopped at step {progress.step:,} of {options.steps:,} ({name}), as training no longer paid")
+
     fraction = 1.0
     if initial and options.steps and plan.task.needs_gain:
         fraction = select_gain(plan, model, initial, directory)
@@ -103,37 +135,79 @@ def train_float(plan: Plan, model: Model, seed: int, run: Run, directory: Path) 
 
 
 def train_int8(plan: Plan, model: Model, before: TrainingOptions, run: Run, directory: Path) -> None:
-    """Turn on the rounding of a trained model and train it on. The best weights on dev are kept, those before this
-    training included. before: options of the training before."""
-    seed, metric, steps = before.seed, plan.task.metric, max(MIN_INT8_STEPS, round(INT8_SHARE * before.steps))
+    """Turn on the rounding of a trained model and train it on. The best weights on dev are kept, also if these are the
+    weights before this training.
+
+    plan: of the run.
+    model: trained in floating point.
+    before: options of the training before.
+    run: whose metrics are recorded.
+    directory: for the files of a resumed run.
+    """
+    seed = before.seed
+    metric = plan.task.metric
     score = plan.task.scoring.evaluate(plan.inference_copy(model), "dev")[metric]
     with run.timed("calibration"):
         calibrate(plan, model)
-    options = replace(plan.options, seed=seed, steps=steps, learning_rate=INT8_RATE * before.learning_rate, warmup=0.0)
-    options = replace(options, evaluate_every=max(1, steps // 4), evaluate_first=True, keeps_initial=True)
+
+    steps = max(MIN_INT8_STEPS, round(INT8_SHARE * before.steps))
+    options = replace(
+        plan.options,
+        seed=seed,
+        steps=steps,
+        learning_rate=INT8_RATE * before.learning_rate,
+        warmup=0.0,
+        evaluate_every=max(1, steps // 4),
+        evaluate_first=True,
+        keeps_initial=True,
+    )
+    phase = Phase(
+        title=f"int8, seed {seed}",
+        directory=directory,
+        options=options,
+        steps_before=before.steps,
+    )
+
+    # The table of words has the rounded values already, as they are stored.
     words = model.encoder.embeddings.words.weight
-    words.requires_grad_(False)  # it has the values that are stored
-    progress, scores = train_phase(plan, model, Phase(f"int8, seed {seed}", directory, options, before.steps), run)
+    words.requires_grad_(False)
+    progress, scores = train_phase(plan, model, phase, run)
     words.requires_grad_(True)
+
+    if not scores:
+        logger.info(f"seed {seed}: int8 was trained before")
+        return
     logger.info(
         f"seed {seed}: dev {metric} {score:.4f} in floating point, {scores[0]:.4f} in int8 without training, "
         f"{progress.best or scores[-1]:.4f} with"
-        if scores
-        else f"seed {seed}: int8 was trained before"
     )
 
 
 def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[TrainingState, list[float]]:
     """Train a model in one phase, or resume it. Returns the state at its end, and the scores on dev since it was
-    started or resumed."""
-    options, before, scores = phase.options, phase.steps_before, list[float]()
+    started or resumed.
+
+    plan: of the run or of a fold.
+    model: trained in place.
+    phase: the part of the training.
+    run: whose metrics are recorded.
+    """
+    options = phase.options
+    before = phase.steps_before
     fingerprint = fingerprint_examples(plan.examples)
     checkpoints = Checkpoints(phase.directory, keep=1, order={"examples": fingerprint}, at_end=False)
     training = Training.of(plan, model, options, before, checkpoints)
+
     resumed = training.load(plan)
     first_step = resumed.progress.step if resumed else 0
-    run.truncate_metrics(before + first_step if resumed else before or -1, options.seed)
-    keys = {"seed": options.seed} if plan.fold is None else {"seed": options.seed, "fold": plan.fold}
+    # -1: of a first part that starts anew, not even an evaluation at step 0 is kept.
+    last_logged = before + first_step if resumed else before or -1
+    run.truncate_metrics(last_logged, options.seed)
+
+    scores: list[float] = []
+    keys = {"seed": options.seed}
+    if plan.fold is not None:
+        keys["fold"] = plan.fold
     with TrainingProgress(phase.title, options.steps) as bar:
 
         def record(row: dict[str, Any]) -> None:
@@ -146,8 +220,8 @@ def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[Train
             bar.show(row)
 
         def evaluate() -> dict[str, Any]:
-            scores = plan.task.scoring.evaluate(model, "dev")
-            return scores | {OUT_OF_TIME: pace.is_late()}
+            metrics = plan.task.scoring.evaluate(model, "dev")
+            return metrics | {OUT_OF_TIME: pace.is_late()}
 
         pace = Pace(plan, options, first_step)
         progress = training.run(plan, resumed, evaluate, record)
@@ -156,7 +230,7 @@ def train_phase(plan: Plan, model: Model, phase: Phase, run: Run) -> tuple[Train
 
 @dataclass
 class Pace:
-    """How fast a training is, so that it ends in its time. step: the last one."""
+    """How fast a training is, so that it ends in its time. step: the last one that was trained."""
 
     plan: Plan
     options: TrainingOptions
@@ -172,8 +246,10 @@ class Pace:
         done = self.step - self.first_step
         if self.plan.budget.limit is None or not done:
             return False
+
         per_step = (time.monotonic() - self.started) / done
-        ahead = self.options.evaluate_every + self.options.cooldown * (self.step + self.options.evaluate_every)
+        next_evaluation = self.step + self.options.evaluate_every
+        ahead = self.options.evaluate_every + self.options.cooldown * next_evaluation
         left = self.plan.budget.left - seconds_after(self.plan)
         return min(ahead, self.options.steps - self.step) * per_step > left
 
@@ -184,22 +260,24 @@ def fit_or_read_head(plan: Plan, model: Model, file: Path) -> None:
         model.load_state_dict(load_file(file), strict=False)
         return
     plan.task.fit_head(model)
+    heads = {name: value for name, value in model.state_dict().items() if name.startswith(HEADS)}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_weights({name: value for name, value in model.state_dict().items() if name.startswith(HEADS)}, file)
+    write_weights(heads, file)
 
 
 def calibrate(plan: Plan, model: Model) -> None:
     """Measure the inputs of the layers on training examples, and round from then on."""
     rows = spread_evenly(range(len(plan.examples.sizes)), CALIBRATION_EXAMPLES)
     model.to(plan.options.device).eval()
-    calibrate_fake_int8(model, partial(read_examples, model, plan.task.objective.forward, plan.examples, rows))
+    read = partial(read_examples, model, plan.task.objective.forward, plan.examples, rows)
+    calibrate_fake_int8(model, read)
     round_table(model)
     model.to("cpu")
 
 
 @dataclass(frozen=True)
 class ChosenSteps:
-    """The steps of one training, those of an epoch and between evaluations, and the peak learning rate."""
+    """The steps of one training, of an epoch and between evaluations, and the peak learning rate."""
 
     steps: int
     steps_per_epoch: int
@@ -209,11 +287,15 @@ class ChosenSteps:
 
 @dataclass(frozen=True)
 class Course:
-    """What a training found on dev, which a training of more rows repeats.
+    """The course of a training that dev has decided, which a training of more rows repeats.
 
-    steps: of the schedule; learning_rate: its peak. best_step: of the weights; last_step: when it ended. stopped_at:
-    when it was decided to end, from which the learning rate fell to 0; 0: never. fraction: of the way from the initial
-    to the trained weights. seconds: of its steps.
+    steps: of the schedule.
+    learning_rate: its peak.
+    best_step: of the weights.
+    last_step: when the training ended.
+    stopped_at: when it was decided to end, from which the learning rate fell to 0; 0: never.
+    fraction: of the way from the initial to the trained weights.
+    seconds: of its steps.
     """
 
     steps: int
@@ -238,7 +320,7 @@ class Course:
 
     @property
     def selected_step(self) -> int:
-        """The step of the weights that were selected; 0: those before the training."""
+        """The step of the weights that were selected; 0: the weights before the training."""
         return 0 if self.fraction == 0 else self.best_step
 
     @property
@@ -251,9 +333,11 @@ class Course:
 
     @staticmethod
     def read(directory: Path) -> "Course | None":
-        """That of a seed; None for one of an older version of the package."""
+        """The course of a seed; None for a seed of an older version of the package."""
         file = directory / COURSE
-        return Course(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+        if not file.exists():
+            return None
+        return Course(**json.loads(file.read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -271,15 +355,24 @@ class Trial:
     def run(self, steps: int, learning_rate: float) -> tuple[Model, float]:
         """A copy after this many steps, whose learning rate rises and falls as in a whole run, and seconds per step."""
         copy = deepcopy(self.model)
-        options = replace(self.plan.options, seed=self.seed, steps=steps, learning_rate=learning_rate, best_by=None)
-        options = replace(options, evaluate_first=False, evaluate_every=0, checkpoint_every=0)
+        options = replace(
+            self.plan.options,
+            seed=self.seed,
+            steps=steps,
+            learning_rate=learning_rate,
+            best_by=None,
+            evaluate_first=False,
+            evaluate_every=0,
+            checkpoint_every=0,
+        )
         steps_done = [(time.perf_counter(), 0)]
         Training.of(self.plan, copy, options).run(
             self.plan,
             evaluate=lambda: {"loss": 0.0},
             record=lambda row: steps_done.append((time.perf_counter(), row["tokens"])),
         )
-        return copy, self.epoch.tokens / self.epoch.steps * seconds_per_token(steps_done)
+        tokens_per_step = self.epoch.tokens / self.epoch.steps
+        return copy, tokens_per_step * seconds_per_token(steps_done)
 
     def row_losses(self, model: Model) -> Tensor:
         """The loss of each row of dev, [N]."""
@@ -291,14 +384,17 @@ class Trial:
     def choose_learning_rate(self, steps: int) -> tuple[float, float]:
         """The default learning rate, unless it destroys the model and a lower one does not; and seconds per step.
 
-        Destroys: the loss on dev after a trial is more than HARMFUL times that before. A lower loss is no reason, since
-        short trials favour low rates that end worse (docs/LOG.md).
+        Destroys: the loss on dev after a trial is more than HARMFUL times the loss before. A lower loss is no reason,
+        since short trials favour low rates that end worse: ACL-ARC ends at 63.6 with the default rate, and at 57.9 and
+        49.2 with a third and a ninth of it (docs/LOG.md).
         """
         default = self.plan.options.learning_rate
         trained, seconds = self.run(steps, default)
-        start, high = (float(self.row_losses(model).mean()) for model in (self.model, trained))
+        start = float(self.row_losses(self.model).mean())
+        high = float(self.row_losses(trained).mean())
         if high <= HARMFUL * start:
             return default, seconds
+
         trained, _ = self.run(steps, default * LOWER)
         low = float(self.row_losses(trained).mean())
         if low >= high:
@@ -313,11 +409,11 @@ class Trial:
 def seconds_per_token(steps: Iterable[tuple[float, int]]) -> float:
     """The median over steps, which may be of very different sizes. steps: (seconds, tokens) since the start, at the
     start and after each step; further evaluations have no tokens."""
-    return median(
-        (after - before) / (tokens - tokens_before)
-        for (before, tokens_before), (after, tokens) in pairwise(steps)
-        if tokens > tokens_before
-    )
+    values = []
+    for (seconds_before, tokens_before), (seconds, tokens) in pairwise(steps):
+        if tokens > tokens_before:
+            values.append((seconds - seconds_before) / (tokens - tokens_before))
+    return median(values)
 
 
 def read_or_choose_steps(file: Path, trial: Trial) -> ChosenSteps:
@@ -329,15 +425,47 @@ def read_or_choose_steps(file: Path, trial: Trial) -> ChosenSteps:
 
 
 def choose_steps(trial: Trial) -> ChosenSteps:
-    plan, epoch, learning_rate = trial.plan, trial.epoch, trial.plan.options.learning_rate
+    """The steps and the learning rate of a training, by trials and by the time that is left for it."""
+    plan = trial.plan
+    epoch = trial.epoch
+    learning_rate = plan.options.learning_rate
     if plan.skips_training:
-        return ChosenSteps(0, epoch.steps, 1, learning_rate)
+        return ChosenSteps(
+            steps=0,
+            steps_per_epoch=epoch.steps,
+            evaluate_every=1,
+            learning_rate=learning_rate,
+        )
+
+    # In a short training, trials of at least MIN_TRIAL_STEPS would take too much of its time.
     steps = num_steps(plan.epochs, plan.task.min_steps, epoch)
     trial_steps = max(MIN_TRIAL_STEPS, round(TRIAL_SHARE * steps))
     if plan.tries_rates and 3 * TRIAL_SHARE * steps >= 2 * MIN_TRIAL_STEPS:
         learning_rate, seconds = trial.choose_learning_rate(trial_steps)
     else:
         _, seconds = trial.run(TIMED_STEPS, learning_rate)
+
+    steps = fit_to_time(plan, steps, seconds)
+    per_epoch = plan.evaluations_per_epoch
+    if per_epoch:
+        interval = round(epoch.steps / per_epoch)
+    else:
+        interval = evaluation_interval(steps, epoch, sum(plan.task.data["dev"].sizes))
+    return ChosenSteps(
+        steps=steps,
+        steps_per_epoch=epoch.steps,
+        evaluate_every=max(1, interval),
+        learning_rate=learning_rate,
+    )
+
+
+def fit_to_time(plan: Plan, steps: int, seconds: float) -> int:
+    """The steps, or as many as the time that is left allows.
+
+    plan: whose budget has the time.
+    steps: as many as are wanted.
+    seconds: of a step.
+    """
     minutes = steps * seconds / 60
     left = seconds_for_training(plan)
     if minutes * 60 > left / (1 + EVALUATION_SHARE):
@@ -349,13 +477,11 @@ def choose_steps(trial: Trial) -> ChosenSteps:
             f"training takes about {duration}: {format_count(steps, 'step')} of {1000 * seconds:.0f} ms; it stops "
             f"before if it no longer pays ({flag('minutes')})"
         )
-    per_epoch, dev_tokens = plan.evaluations_per_epoch, sum(plan.task.data["dev"].sizes)
-    interval = round(epoch.steps / per_epoch) if per_epoch else evaluation_interval(steps, epoch, dev_tokens)
-    return ChosenSteps(steps, epoch.steps, max(1, interval), learning_rate)
+    return steps
 
 
 def phases(plan: Plan) -> float:
-    """The time of all phases of a training, relative to that of the first one."""
+    """The time of all phases of a training, relative to the time of the first one."""
     return 1 + INT8_SHARE if plan.quantizes else 1.0
 
 
@@ -375,8 +501,7 @@ def num_scored_tokens(plan: Plan) -> int:
     """Tokens that are read after a training: in evaluations of points between start and end, and of the model, and to
     see how far the texts of a classifier lie apart."""
     sizes = {split: sum(examples.sizes) for split, examples in plan.task.data.items()}
-    times = {"dev": len(FRACTIONS) + 2, "test": 2}
-    scored = sum(number * sizes[split] for split, number in times.items() if split in sizes)
+    scored = (len(FRACTIONS) + 2) * sizes.get("dev", 0) + 2 * sizes.get("test", 0)
     return scored + min(sizes["train"], MAX_TOKENS)
 
 
@@ -389,8 +514,8 @@ def linear_seconds(plan: Plan) -> float:
 
 def seconds_of_frozen(plan: Plan) -> float:
     """Of the baseline on frozen vectors; 0 if there is none."""
-    seconds = plan.budget.seconds
-    return max((seconds[name] for name in seconds if name.startswith("frozen")), default=0.0)
+    frozen = [seconds for name, seconds in plan.budget.seconds.items() if name.startswith("frozen")]
+    return max(frozen, default=0.0)
 
 
 def label_seconds(plan: Plan) -> float:
@@ -408,14 +533,15 @@ def curve_seconds(plan: Plan) -> float:
 
 
 def seconds_of_fit(plan: Plan, measured: float) -> float:
-    """Of a linear model whose time was measured with that of the vectors, which is estimated; at least a tenth."""
+    """Of a linear model whose time was measured together with its vectors, whose time is estimated; at least a tenth of
+    the measured time."""
     return max(measured - plan.budget.estimate(VECTORS), measured / 10)
 
 
 def log_plan(plan: Plan, steps: int, seconds: float, left: float) -> None:
     """Log what training gets of the minutes, by the times that were measured meanwhile."""
-    several = plan.budget.trainings
-    number = f"{several} trainings of {left:.0f} s" if several > 1 else f"training {left:.0f} s"
+    count = plan.budget.trainings
+    number = f"{count} trainings of {left:.0f} s" if count > 1 else f"training {left:.0f} s"
     logger.info(
         f"after {plan.budget.spent:.0f} s, measured: {number} ({format_count(steps, 'step')} of {1000 * seconds:.0f} "
         f"ms), then {seconds_after(plan):.0f} s"
@@ -432,4 +558,6 @@ def fingerprint_examples(examples: Examples) -> str:
     """Hash of all sizes, and of tokens and labels of a sample spread over the examples."""
     sizes = hashlib.sha256(np.array(examples.sizes).tobytes()).hexdigest()[:16]
     num_examples = len(examples.sizes)
-    return f"{sizes} {batch_fingerprint(examples.batch(range(0, num_examples, -(-num_examples // SAMPLES))))}"
+    spacing = -(-num_examples // SAMPLES)
+    sample = examples.batch(range(0, num_examples, spacing))
+    return f"{sizes} {batch_fingerprint(sample)}"

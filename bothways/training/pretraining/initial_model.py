@@ -30,7 +30,10 @@ OUR_OWN = "bothways-oneway"
 class Initialization:
     """How initial weights are drawn or computed, besides an output bias at the log frequencies of the tokens.
 
-    word_vectors: token embeddings from co-occurrence counts. local_init: attention to neighbouring tokens.
+    seed: of the random weights.
+    dropout: of the model while it is trained.
+    word_vectors: token embeddings from co-occurrence counts.
+    local_init: attention to neighbouring tokens.
     """
 
     seed: int
@@ -46,15 +49,23 @@ def new_model(
     initialization: Initialization,
     data: PretrainingData,
 ) -> Checkpoint:
-    """A new model with randomly initialized or precomputed weights. config: except vocabulary and dropout."""
+    """A new model with randomly initialized or precomputed weights.
+
+    config: of the model, except vocabulary and dropout.
+    model_type: its family.
+    objective: of which the model has the heads.
+    initialization: how the weights are drawn or computed.
+    data: the training text, for word frequencies and word vectors.
+    """
     tokenizer = data.tokenizer
-    config = with_dropout(config, initialization.dropout).replace(
-        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id
-    )
-    if config.position_offset:  # the family's positions start behind the padding's id
+    config = with_dropout(config, initialization.dropout)
+    config = config.replace(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_id)
+    if config.position_offset:
+        # The positions of the family start behind the id of padding.
         config = config.replace(position_offset=tokenizer.pad_id + 1)
     if isinstance(config.sparse_attention, GlobalTokensConfig):
         config = config.replace(sparse_attention=GlobalTokensConfig(separator=tokenizer.sep_id))
+
     model = contents.new_model(config, objective.heads, initialization.seed)
     init_bias_from_frequencies(model, data.frequencies)
     if initialization.word_vectors:
@@ -69,30 +80,55 @@ def continue_from(
 ) -> Checkpoint:
     """Adapt a checkpoint: add missing heads (logged) and an embedding row for each new vocabulary entry.
 
-    InputError if the family has no such heads.
+    start: the checkpoint.
+    objective: of which the model has the heads; InputError if the family has no such heads.
+    initialization: how new weights are drawn.
+    data: the training text, for word frequencies.
     """
-    old, heads, tokenizer = start.model, objective.heads, data.tokenizer
+    old = start.model
+    heads = objective.heads
+    tokenizer = data.tokenizer
     vocab_size = max(len(tokenizer), old.config.vocab_size)
     config = with_dropout(old.config, initialization.dropout).replace(vocab_size=vocab_size)
-    named = FAMILIES[start.model_type].hf_names(POOLER, heads)
-    model = contents.new_model(config, heads, initialization.seed, pooler=old.pooler is not None and bool(named))
-    state, kept = model.state_dict(), old.state_dict()
-    for name in state.keys() & kept.keys():
-        state[name][: len(kept[name])] = kept[name]  # of a longer vocabulary, the old entries
-    if new := sorted({".".join(name.split(".")[:2]) for name in state.keys() - kept.keys()}):
+    pooler_names = FAMILIES[start.model_type].hf_names(POOLER, heads)
+    has_pooler = old.pooler is not None and bool(pooler_names)
+    model = contents.new_model(config, heads, initialization.seed, pooler=has_pooler)
+
+    state = model.state_dict()
+    old_state = old.state_dict()
+    for name in state.keys() & old_state.keys():
+        # Of a longer vocabulary, the old entries.
+        state[name][: len(old_state[name])] = old_state[name]
+    new = sorted({".".join(name.split(".")[:2]) for name in state.keys() - old_state.keys()})
+    if new:
         logger.info(f"newly initialized: {', '.join(new)}")
     if "masked_words" not in old.heads:
         init_bias_from_frequencies(model, data.frequencies)
     _fill_new_rows(model, start.tokenizer or tokenizer, tokenizer)
+
+    # All that describes the task of the checkpoint goes.
     return replace(
-        start, model=model, tokenizer=tokenizer, labels=(), pooling=None, metadata={}, words=None, scope=None
+        start,
+        model=model,
+        tokenizer=tokenizer,
+        labels=(),
+        pooling=None,
+        metadata={},
+        words=None,
+        scope=None,
     )
 
 
 def module_to_train(
     model: Model, objective: PretrainingObjective, initialization: Initialization, data: PretrainingData
 ) -> nn.Module:
-    """The model, or the model with parts that only training needs."""
+    """The model, or the model with parts that only training needs.
+
+    model: the initial model.
+    objective: whose parts they are.
+    initialization: how their weights are drawn.
+    data: the training text, for word frequencies.
+    """
     with same_random_numbers():
         module = objective.module(model, initialization.seed)
     if isinstance(module, ReplacedTokenModel):
@@ -109,7 +145,7 @@ def has_untrained_globals(initial: Checkpoint, start: Checkpoint | None) -> bool
 
 
 def global_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the ordinary projections under the names of those for global tokens."""
+    """Copies of the ordinary projections under the names of the projections for global tokens."""
     copies = {}
     for name, value in state.items():
         if ".attention.qkv." in name:
@@ -120,8 +156,8 @@ def global_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def copy_to_global_projections(model: Model) -> None:
-    """Copy a Longformer's ordinary projections to its global ones. Pre-training has no global tokens, so without this
-    they would keep their initial values."""
+    """Copy a Longformer's ordinary projections to its global ones."""
+    # Pre-training has no global tokens, so without this the projections would keep their initial values.
     model.load_state_dict(global_projections(model.state_dict()), strict=False)
 
 
@@ -135,28 +171,35 @@ def init_bias_from_frequencies(model: Model, frequencies: np.ndarray) -> None:
     """Start the output bias at log word frequencies, so that they need not be learned."""
     words = dict(model.heads.named_children()).get("masked_words")
     if isinstance(words, MaskedLMHead):
-        rest = len(words.bias) - len(frequencies)  # rows of a padded vocabulary
-        words.bias.data = torch.from_numpy(
-            np.log(metrics.unigram_probabilities(np.pad(frequencies, (0, rest))))
-        ).float()
+        num_padding = len(words.bias) - len(frequencies)
+        probabilities = metrics.unigram_probabilities(np.pad(frequencies, (0, num_padding)))
+        words.bias.data = torch.from_numpy(np.log(probabilities)).float()
 
 
 def init_from_word_vectors(model: Model, data: PretrainingData, seed: int) -> None:
-    """Start word embeddings from co-occurrence vectors, at the usual scale. Rare words stay random, because LayerNorm
-    would amplify the gradients of their short vectors."""
+    """Start word embeddings from co-occurrence vectors, at the usual scale.
+
+    model: with random embeddings, changed in place.
+    data: the training text.
+    seed: of the vectors.
+    """
     from bothways.text.corpus.cooccurrence import word_vectors  # needs SciPy
 
     table_VE = model.encoder.embeddings.words.weight.data
     vectors_VE = torch.from_numpy(word_vectors(data.store, data.training, *table_VE.shape, seed=seed))
+
+    # Rare words stay random, because LayerNorm would amplify the gradients of their short vectors.
     norms_V = vectors_VE.norm(dim=1)
-    known_V = norms_V > norms_V.mean() / 4
-    table_VE[known_V] = vectors_VE[known_V] * table_VE.std()
+    is_frequent_V = norms_V > norms_V.mean() / 4
+    table_VE[is_frequent_V] = vectors_VE[is_frequent_V] * table_VE.std()
 
 
 def _fill_new_rows(model: Model, old: Tokenizer, new: Tokenizer) -> None:
     """Start each new entry at the mean of the pieces it was split into before."""
     words = dict(model.heads.named_children()).get("masked_words")
-    tables = [model.encoder.embeddings.words.weight, *([words.bias] if isinstance(words, MaskedLMHead) else [])]
+    tables = [model.encoder.embeddings.words.weight]
+    if isinstance(words, MaskedLMHead):
+        tables.append(words.bias)
     with torch.no_grad():
         for token in new.tokens[len(old) :]:
             pieces = old.ids(token)

@@ -17,7 +17,8 @@ from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
 from bothways.text.batch import Batch
 
-MAX_SPAN, POSITION_SIZE = 20, 200  # tokens with positions of their own in a span; size of a position vector
+MAX_SPAN = 20  # tokens with positions of their own in a span
+POSITION_SIZE = 200  # of a position vector
 DECODER_STEPS = 2  # (He 2021, section 3.2)
 GENERATOR_DIVISOR = 4  # the generator is a quarter of the model's size (Clark 2020, section 3.2: a quarter to a half)
 
@@ -27,7 +28,8 @@ class BoundaryModel(nn.Module):
 
     def __init__(self, model: Model, seed: int) -> None:
         super().__init__()
-        self.model, self.head = model, SpanBoundaryHead(model.config)
+        self.model = model
+        self.head = SpanBoundaryHead(model.config)
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.head, model.config.initializer_range, generator)
 
@@ -37,18 +39,21 @@ class SpanBoundaryHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        hidden, size = config.hidden_size, config.embedding_size or config.hidden_size
+        hidden = config.hidden_size
+        size = config.embedding_size or config.hidden_size
         self.positions = nn.Embedding(MAX_SPAN, POSITION_SIZE)
-        self.first, self.second = nn.Linear(2 * hidden + POSITION_SIZE, hidden), nn.Linear(hidden, size)
+        self.first = nn.Linear(2 * hidden + POSITION_SIZE, hidden)
+        self.second = nn.Linear(hidden, size)
         self.first_norm = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
         self.second_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
 
     def forward(self, x_TH: Tensor, positions_M: Tensor) -> Tensor:
-        """positions_M, ascending -> [M, E], to be multiplied with the embedding table. A span always has an unmasked
-        token on each side, because special tokens are never masked."""
+        """positions_M, ascending -> [M, E], to be multiplied with the embedding table."""
         first_M, last_M = runs(positions_M)
         positions_MP = self.positions((positions_M - first_M).clamp(max=MAX_SPAN - 1))
+
+        # A span always has an unmasked token on each side, because special tokens are never masked.
         around = torch.cat([x_TH[first_M - 1], x_TH[last_M + 1], positions_MP], -1)
         inner_MH = self.first_norm(self.activation(self.first(around)))
         guessed_ME: Tensor = self.second_norm(self.activation(self.second(inner_MH)))
@@ -59,12 +64,14 @@ def runs(positions_M: Tensor) -> tuple[Tensor, Tensor]:
     """First and last position of the span of adjacent positions that each position belongs to."""
     if not len(positions_M):
         return positions_M, positions_M
+
     begins_M = torch.cat([positions_M.new_ones(1), positions_M.diff()]) != 1
     begins_M[0] = True
     run_M = begins_M.cumsum(0) - 1
+
     firsts_R = positions_M[begins_M]
-    lengths_R = torch.bincount(run_M)
-    return firsts_R[run_M], (firsts_R + lengths_R - 1)[run_M]
+    lasts_R = firsts_R + torch.bincount(run_M) - 1
+    return firsts_R[run_M], lasts_R[run_M]
 
 
 class DisentangledTable(nn.Embedding):
@@ -73,27 +80,34 @@ class DisentangledTable(nn.Embedding):
 
     def __init__(self, below: nn.Embedding) -> None:
         super().__init__(*below.weight.shape)
+
+        # In a tuple, so that its parameters are not parameters of this module.
         self.base = (below,)
         nn.init.zeros_(self.weight)
 
     def forward(self, ids_T: Tensor) -> Tensor:
-        return super().forward(ids_T) + nn.functional.embedding(ids_T, self.base[0].weight.detach())
+        difference_TE: Tensor = super().forward(ids_T)
+        below_TE = nn.functional.embedding(ids_T, self.base[0].weight.detach())
+        return difference_TE + below_TE
 
-    def gather_shards(self) -> nn.Embedding:
+    def summed(self) -> nn.Embedding:
         """The sum as one table."""
-        below = self.base[0].weight
-        return nn.Embedding.from_pretrained(self.weight.detach() + below.detach().to(self.weight), freeze=False)
+        below = self.base[0].weight.detach().to(self.weight)
+        return nn.Embedding.from_pretrained(self.weight.detach() + below, freeze=False)
 
 
 class ReplacedTokenModel(nn.Module):
     """ELECTRA: a discriminator (the model) and a small generator with shared embeddings.
 
+    model: the discriminator.
+    seed: of the generator's weights.
     apart: stop the discriminator's gradients at the shared token table (DeBERTa v3).
     """
 
     def __init__(self, model: Model, seed: int, *, apart: bool = False) -> None:
         super().__init__()
-        self.model, config = model, model.config
+        self.model = model
+        config = model.config
         heads = max(1, config.num_attention_heads // GENERATOR_DIVISOR)
         small = config.replace(
             num_attention_heads=heads,
@@ -104,10 +118,15 @@ class ReplacedTokenModel(nn.Module):
         self.generator = Model(small, {"masked_words": 0})
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.generator, config.initializer_range, generator)
-        embeddings, shared = self.generator.encoder.embeddings, model.encoder.embeddings
-        embeddings.words, embeddings.segments = shared.words, shared.segments
-        embeddings.positions, embeddings.norm = shared.positions, shared.norm
+
+        embeddings = self.generator.encoder.embeddings
+        shared = model.encoder.embeddings
+        embeddings.words = shared.words
+        embeddings.segments = shared.segments
+        embeddings.positions = shared.positions
+        embeddings.norm = shared.norm
         if apart:
+            # The generator keeps the table; the discriminator learns a difference to it.
             embeddings.words = nn.Embedding.from_pretrained(shared.words.weight.detach().clone(), freeze=False)
             shared.words = DisentangledTable(embeddings.words)
 
@@ -127,7 +146,7 @@ class ReplacedTokenModel(nn.Module):
         """Merge the discriminator's difference into a token table of its own."""
         embeddings = self.model.encoder.embeddings
         if isinstance(embeddings.words, DisentangledTable):
-            embeddings.words = embeddings.words.gather_shards()
+            embeddings.words = embeddings.words.summed()
 
     def fill(self, batch: Batch, x_ME: Tensor) -> tuple[Batch, Tensor]:
         """The batch with tokens sampled from the generator at masked positions (no gradient), and whether each token
@@ -135,14 +154,22 @@ class ReplacedTokenModel(nn.Module):
         assert batch.masked_positions is not None and batch.masked_labels is not None and batch.masked_draws is not None
         words = self.generator.heads["masked_words"]
         assert isinstance(words, MaskedLMHead)
+
         ids_T = batch.input_ids.clone()
         with torch.no_grad():
             drawn_M = sample_words(x_ME, self.table, words.bias, batch.masked_draws)
         ids_T[batch.masked_positions] = drawn_M
+
+        # A word that was drawn again is no replaced one.
         replaced_T = torch.zeros_like(ids_T, dtype=torch.bool)
         replaced_T[batch.masked_positions] = drawn_M != batch.masked_labels
-        rows = (ids_T, batch.segment_ids, batch.position_ids, batch.lengths)
-        return Batch(*rows), replaced_T
+        filled = Batch(
+            ids_T,
+            segment_ids=batch.segment_ids,
+            position_ids=batch.position_ids,
+            lengths=batch.lengths,
+        )
+        return filled, replaced_T
 
 
 class EnhancedMaskDecoder(nn.Module):
@@ -151,19 +178,23 @@ class EnhancedMaskDecoder(nn.Module):
 
     def __init__(self, model: Model, seed: int) -> None:
         super().__init__()
-        self.model, config = model, model.config
+        self.model = model
+        config = model.config
         self.absolute_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.absolute_positions, config.initializer_range, generator)
 
     def forward(self, batch: Batch) -> Tensor:
         """Decoder states, from which masked words are predicted, [T, H]."""
-        encoder, number = self.model.encoder, batch.num_tokens
+        encoder = self.model.encoder
+        num_tokens = batch.num_tokens
         batch = append_dummy_text(batch, encoder.embeddings.words.weight)
-        context, x_TH = encoder.build_context(batch), encoder.embeddings(batch)
+        context = encoder.build_context(batch)
+        x_TH = encoder.embeddings(batch)
         *layers, last = encoder.layer_sequence
         for layer in layers:
             x_TH = layer(x_TH, context)
+
         assert isinstance(last, Layer)
         attention = last.attention
         assert isinstance(attention, DisentangledAttention)
@@ -174,4 +205,4 @@ class EnhancedMaskDecoder(nn.Module):
             mixed_TH = attention.output(attention.attend_with_bias(q_TND, k_TND, v_TND, context))
             queries_TH = last.attention_norm(queries_TH + last.dropout(mixed_TH))
             queries_TH = last.feed_forward_norm(queries_TH + last.dropout(last.feed_forward(queries_TH)))
-        return queries_TH[:number]
+        return queries_TH[:num_tokens]

@@ -47,7 +47,9 @@ class PretrainingObjective(Objective):
     @property
     def heads(self) -> dict[str, int]:
         """Heads of the saved model, with their numbers of outputs."""
-        return {"masked_words": 0, **({"next_sentence": 2} if self.pairs != "none" else {})}
+        if self.pairs == "none":
+            return {"masked_words": 0}
+        return {"masked_words": 0, "next_sentence": 2}
 
     def module(self, model: Model, seed: int) -> nn.Module:
         """The module to train, which contains the model. seed: for weights outside the model."""
@@ -75,7 +77,8 @@ class PretrainingObjective(Objective):
         losses = {"masked_lm": word_loss(module, outputs[batch.masked_positions], batch)}
         if "next_sentence" in module.heads:
             scores_N2 = module.text_scores("next_sentence", outputs[batch.first_tokens])
-            losses["next_sentence"] = classification_loss(scores_N2, batch.labels)[0], (batch.labels >= 0).sum()
+            value, _ = classification_loss(scores_N2, batch.labels)
+            losses["next_sentence"] = (value, (batch.labels >= 0).sum())
         return losses
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -112,8 +115,10 @@ class SpanBoundary(PretrainingObjective):
         assert batch.masked_positions is not None and batch.masked_labels is not None
         model = module.model
         losses = super().losses(model, batch, outputs)
+
         x_ME = module.head(outputs, batch.masked_positions)
-        head, table_VE = model.heads["masked_words"], model.encoder.embeddings.words.weight
+        head = model.heads["masked_words"]
+        table_VE = model.encoder.embeddings.words.weight
         assert isinstance(head, MaskedLMHead)
         return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
 
@@ -160,7 +165,12 @@ class ReplacedTokens(PretrainingObjective):
         x_ME, head = module.generate(batch)
         filled, replaced_T = module.fill(batch, x_ME)
         scores_T = module.model.token_scores("replaced_tokens", module.model(filled))[:, 0].float()
-        return ReplacedOutputs(x_ME, head, scores_T, replaced_T)
+        return ReplacedOutputs(
+            generator_ME=x_ME,
+            head=head,
+            scores_T=scores_T,
+            replaced_T=replaced_T,
+        )
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, ReplacedTokenModel) and batch.masked_labels is not None
@@ -191,15 +201,22 @@ class OneWay(PretrainingObjective):
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
         count = len(batch.masked_labels)
-        return {"next_word": count, **({"previous_word": count} if self.halves else {})}
+        if not self.halves:
+            return {"next_word": count}
+        return {"next_word": count, "previous_word": count}
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, Model) and batch.masked_positions is not None
         before_MH = outputs[batch.masked_positions - 1]
         if not self.halves:
             return {"next_word": word_loss(module, before_MH, batch)}
-        forward_MH, backward_MH = before_MH.chunk(2, -1)[0], outputs[batch.masked_positions + 1].chunk(2, -1)[1]
-        zeros = torch.zeros_like(forward_MH)  # in place of the other half, which has seen the target
+
+        behind_MH = outputs[batch.masked_positions + 1]
+        forward_MH, _ = before_MH.chunk(2, -1)
+        _, backward_MH = behind_MH.chunk(2, -1)
+
+        # In place of the other half, which has seen the target.
+        zeros = torch.zeros_like(forward_MH)
         return {
             "next_word": word_loss(module, torch.cat([forward_MH, zeros], -1), batch),
             "previous_word": word_loss(module, torch.cat([zeros, backward_MH], -1), batch),

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from bothways.model.losses import Counts, Losses, forward_losses
 from bothways.settings.pretrain import Pretrain
@@ -36,42 +36,73 @@ from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
 
-TIMED_SECONDS, TIMED_STEPS = 3.0, 8  # minimum
+# Seconds and steps that are timed, at least.
+TIMED_SECONDS = 3.0
+TIMED_STEPS = 8
 
 
 def run(settings: Pretrain, *, callbacks: Callbacks = ()) -> PretrainingResult:
     """Pre-train a model. Writes model, checkpoints, metrics, curves and bothways.json to the run directory."""
-    text = open_text(settings)  # before the run directory exists: a mistyped path leaves nothing behind
+    # Before the run directory exists: a mistyped path leaves nothing behind.
+    text = open_text(settings)
     check_own_objective(settings)
     start = load_start(settings)
     settings = resolve_settings(settings, start)
     vocabulary = choose_vocabulary(settings, start)
+
     with open_run("pretrain", settings, callbacks) as (run, processes, device):
         tokenizer = prepare_tokenizer(text, vocabulary, run.directory, processes)
         data = read_data(text, tokenizer, new_vocabulary=start is None)
-        return train(build_setup(settings, start, data, device), data, run, processes)
+        setup = build_setup(settings, start, data, device)
+        return train(setup, data, run, processes)
 
 
 def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: Processes) -> PretrainingResult:
-    model, module, heldout = setup.initial.model, setup.module, setup.heldout
-    objective, options = setup.objective, setup.options
+    """Train the module of a set-up.
+
+    setup: model, sampler and options, of pre-training or of distillation.
+    data: the text that the rows of the sampler refer to.
+    run: the directory that metrics, checkpoints and the model are written to.
+    processes: among which each step is divided.
+    """
+    module = setup.module
+    heldout = setup.heldout
+    objective = setup.objective
     losses = forward_losses(objective)
-    steps = build_steps(setup, data, options, processes)
-    timed = partial(seconds_per_step, module, losses, objective.counts, steps, options, processes)
-    options = replace(options, steps=setup.length.num_steps(run, processes, timed))
+
+    # How many steps fit into the minutes is known after some steps of the same batches.
+    timed = partial(
+        seconds_per_step,
+        module,
+        losses,
+        objective.counts,
+        steps=build_steps(setup, data, setup.options, processes),
+        options=setup.options,
+        processes=processes,
+    )
+    options = replace(setup.options, steps=setup.length.num_steps(run, processes, timed))
     steps = build_steps(setup, data, options, processes)
     checkpoints, saved = setup.open_checkpoints(data, run, processes)
-    run.update_metadata(steps=options.steps, parameters=sum(map(Tensor.numel, model.parameters())), **data.facts)
-    with (
-        ExitStack() as opened,
-        track_progress(run, options, model.config, next(steps(0)), setup.tensorboard, saved, processes) as record,
-    ):
+    model = setup.initial.model
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    run.update_metadata(steps=options.steps, parameters=num_parameters, **data.facts)
+
+    progress = track_progress(
+        run,
+        options,
+        model.config,
+        batches=next(steps(0)),
+        board=setup.tensorboard,
+        start=saved,
+        processes=processes,
+    )
+    with ExitStack() as opened, progress as record:
         fit(
             module,
             losses,
             objective.counts,
-            lambda first: opened.enter_context(closing(steps(first))),
-            options,
+            steps=lambda first: opened.enter_context(closing(steps(first))),
+            options=options,
             evaluate=lambda: heldout.measure(module),
             record=warn_on_plateau(record, heldout, options, saved),
             checkpoints=checkpoints,
@@ -86,13 +117,17 @@ def build_steps(
     setup: PretrainingSetup, data: PretrainingData, options: TrainingOptions, processes: Processes
 ) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
     """The micro-batches of this process, step by step: examples -> token ids -> masked tokens."""
-    objective, rule = setup.objective, setup.rule
+    objective = setup.objective
+    num_parts = max(setup.gradient_accumulation, processes.world_size)
 
     def build(step: StepRows) -> Sequence[Batch]:
-        parts = divide_evenly(step.rows, step.examples.sizes, max(setup.gradient_accumulation, processes.world_size))
-        own_parts = [rows for rows in parts[processes.rank :: processes.world_size] if rows]
-        batches = [(rows, example_batch(data.store, step, rows, data.tokenizer)) for rows in own_parts]
-        return [objective.mask(batch, step, rows, rule, seed=options.seed) for rows, batch in batches]
+        parts = divide_evenly(step.rows, step.examples.sizes, num_parts)
+        micro_batches = []
+        for rows in parts[processes.rank :: processes.world_size]:
+            if rows:
+                batch = example_batch(data.store, step, rows, data.tokenizer)
+                micro_batches.append(objective.mask(batch, step, rows, setup.rule, seed=options.seed))
+        return micro_batches
 
     return built_ahead(setup.sampler.steps, build, options.device, setup.builders, data.store.is_local)
 
@@ -105,12 +140,17 @@ def seconds_per_step(
     options: TrainingOptions,
     processes: Processes = SINGLE_PROCESS,
 ) -> float:
-    """Seconds per step: the 25th percentile of a few steps on a copy of the module, robust against other load."""
-    trainer = Trainer(deepcopy(module), losses, counts, options, processes)
+    """Seconds per step on a copy of the module.
+
+    module, losses, counts, steps, options, processes: as for `fit` (loop.py).
+    """
+    trainer = Trainer(deepcopy(module), losses, counts, options=options, processes=processes)
     times: list[float] = []
     batches = steps(0)
     while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
         began = time.perf_counter()
         train_step(trainer, TrainingState(), next(batches))
         times.append(time.perf_counter() - began)
+
+    # The 25th percentile: robust against other load, which only makes steps longer.
     return processes.broadcast(sorted(times)[len(times) // 4])

@@ -26,13 +26,19 @@ from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.run_lock import read_metrics
 from bothways.training.schedule import TrainingOptions
 
-THREAD_WATTS, GPU_WATTS = 10.0, 300.0  # power of a CPU thread and of a GPU, about
+# About the power of a CPU thread and of a GPU.
+THREAD_WATTS = 10.0
+GPU_WATTS = 300.0
+JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, repr=False)
 class PretrainingResult(RunResult):
-    """Result of a run: its directory, that of the saved model, held-out metrics with the text that they were
-    `measured_on`, and cost in minutes, tokens and kWh."""
+    """Result of a run: its directory, and the directory of the saved model.
+
+    figures: held-out metrics, with the text that they were `measured_on`.
+    cost: minutes, tokens and kWh.
+    """
 
     figures: Mapping[str, Any]
     cost: Mapping[str, Any]
@@ -49,33 +55,59 @@ class PretrainingResult(RunResult):
     @property
     def metrics(self) -> Any:
         """The held-out metrics, as a table with the columns metric and value."""
-        return as_table({"metric": [*self.reported], "value": [*self.reported.values()]})
+        reported = self.reported
+        return as_table({"metric": list(reported), "value": list(reported.values())})
 
     def compare(self, other: RunResult | AnyPath) -> RunComparison:
         """This run beside another, or its directory. Perplexities have a difference only if both are of the same
         text."""
         other = opened(other)
-        runs = str(self.directory), str(other.directory)
-        facts = [read_metadata(run.directory / METADATA_FILE).get("data", {}).get("heldout") for run in (self, other)]
-        is_same = facts[0] is not None and facts[0] == facts[1]
-        differ = "held-out texts" if isinstance(other, PretrainingResult) else "tasks"
-        note = "both are measured on the same held-out text" if is_same else f"the {differ} differ: no differences"
-        return RunComparison(runs, side_by_side(self.reported, other.reported, comparable=is_same), note)
+        text = _held_out_facts(self)
+        is_same = text is not None and text == _held_out_facts(other)
+        if is_same:
+            note = "both are measured on the same held-out text"
+        elif isinstance(other, PretrainingResult):
+            note = "the held-out texts differ: no differences"
+        else:
+            note = "the tasks differ: no differences"
+        return RunComparison(
+            runs=(str(self.directory), str(other.directory)),
+            scores=side_by_side(self.reported, other.reported, comparable=is_same),
+            note=note,
+        )
 
     def plot(self, file: str | Path | None = None) -> Picture:
         """Loss, held-out metrics and learning rate over steps as a picture, which is also written to `file` (.svg)."""
-        rows, levels = read_metrics(self.directory), baseline_levels(self.figures)
-        return draw_curves(rows, title=self.directory.name, levels=levels).write(file)
+        curves = draw_curves(
+            read_metrics(self.directory),
+            title=self.directory.name,
+            levels=baseline_levels(self.figures),
+        )
+        return curves.write(file)
+
+
+def _held_out_facts(run: RunResult) -> Mapping[str, Any] | None:
+    """The record of a run about its held-out text; None if it has none."""
+    data = read_metadata(run.directory / METADATA_FILE).get("data", {})
+    facts: Mapping[str, Any] | None = data.get("heldout")
+    return facts
 
 
 def baseline_levels(figures: Mapping[str, Any]) -> dict[str, float]:
+    """The levels that curves are drawn against."""
     return {name: figures[name] for name in ("unigram_perplexity", "chance") if name in figures}
 
 
 def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> PretrainingResult:
-    """Evaluate and save the model, plot the curves, record metrics and cost. All processes get the result."""
+    """Evaluate and save the model, plot the curves, record metrics and cost.
+
+    setup: model and held-out text.
+    run: the directory that all is written to.
+    processes: all of them get the result.
+    """
     if not run.is_main_process:
         return processes.broadcast(None)
+
     heldout = setup.heldout
     figures = {
         **heldout.measure(setup.module),
@@ -83,43 +115,67 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
         "dtype": str(next(setup.module.parameters()).dtype).removeprefix("torch."),
         "measured_on": run.metadata["data"]["heldout"]["measured_on"],
     }
+
     if isinstance(setup.module, ReplacedTokenModel):
         setup.module.finish()
     if setup.has_untrained_globals:
         copy_to_global_projections(setup.initial.model)
-    checkpoint.save(replace(setup.initial, metadata={**run.origin, "heldout": figures}), run.directory / "model")
-    draw_curves(run.metrics(), title=setup.title, levels=baseline_levels(figures)).write(run.directory / "curves.svg")
+    model_directory = run.directory / "model"
+    trained = replace(setup.initial, metadata={**run.origin, "heldout": figures})
+    checkpoint.save(trained, model_directory)
+
+    curves = draw_curves(run.metrics(), title=setup.title, levels=baseline_levels(figures))
+    curves.write(run.directory / "curves.svg")
     cost = compute_cost(run.directory, setup.options.device, processes.world_size)
     run.update_metadata(heldout=figures, cost=cost, recipe=setup.recipe)
-    return processes.broadcast(PretrainingResult(run.directory, run.directory / "model", figures, cost))
+    result = PretrainingResult(
+        directory=run.directory,
+        model_directory=model_directory,
+        figures=figures,
+        cost=cost,
+    )
+    return processes.broadcast(result)
 
 
 def compute_cost(directory: Path, device: torch.device, processes: int = 1) -> dict[str, Any]:
     """Minutes of training, tokens, and an energy estimate (kWh) from the power per CPU thread or GPU."""
     last = read_metrics(directory)[-1]
-    units, watts = (1, GPU_WATTS) if device.type == "cuda" else (torch.get_num_threads(), THREAD_WATTS)
-    kwh = last["seconds"] * units * processes * watts / 3.6e6
-    return {"minutes": last["seconds"] / 60, "tokens": last["tokens"], "kwh": kwh, "watts": watts}
+    units = 1 if device.type == "cuda" else torch.get_num_threads()
+    watts = GPU_WATTS if device.type == "cuda" else THREAD_WATTS
+    return {
+        "minutes": last["seconds"] / 60,
+        "tokens": last["tokens"],
+        "kwh": last["seconds"] * units * processes * watts / JOULES_PER_KWH,
+        "watts": watts,
+    }
 
 
 def warn_on_plateau(
     record: Callable[[dict[str, Any]], None], heldout: HeldOut, options: TrainingOptions, start: SavedCheckpoint | None
 ) -> Callable[[dict[str, Any]], None]:
-    """Wrap `record`: after a tenth of the run, warn if the model is no better than word frequencies alone."""
+    """Wrap `record`: after a tenth of the run, warn if the model is no better than word frequencies alone.
+
+    record: takes each row of metrics.
+    heldout: has the perplexity of word frequencies.
+    options: have the number of steps.
+    start: the checkpoint that the run resumes from, perhaps after the warning.
+    """
     due = options.steps / 10
     is_over = start is not None and start.progress.step >= due
 
     def watch(row: dict[str, Any]) -> None:
         nonlocal is_over
         record(row)
-        if row["split"] == "heldout" and row["step"] >= due and not is_over:
-            is_over = True
-            if on_plateau(row, heldout.unigram_perplexity):
-                logger.warning(
-                    f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
-                    f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
-                    f"learn from context; stop, drop options such as {flag('learning_rate')} and {flag('family')}, or "
-                    "train for longer"
-                )
+        if row["split"] != "heldout" or row["step"] < due or is_over:
+            return
+
+        is_over = True
+        if on_plateau(row, heldout.unigram_perplexity):
+            logger.warning(
+                f"step {row['step']:,}: held-out perplexity {row['perplexity']:.0f} is close to "
+                f"{heldout.unigram_perplexity:.0f}, that of word frequencies alone. The model has not started to "
+                f"learn from context; stop, drop options such as {flag('learning_rate')} and {flag('family')}, or "
+                "train for longer"
+            )
 
     return watch

@@ -46,9 +46,6 @@ from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import Checkpoints, SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
 
-# Settings that go on as they are.
-KEPT = ("gradient_accumulation", "resume", "tensorboard")
-
 
 @dataclass(frozen=True)
 class Length:
@@ -58,13 +55,19 @@ class Length:
     minutes: float | None
 
     def num_steps(self, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
-        """The number of steps: that of the settings, or what fits into the minutes, estimated by timing some steps. A
-        resumed run keeps its own number, or has the larger one that it was resumed with (run.py)."""
+        """The number of steps: of the settings, or as many as fit into the minutes. A resumed run keeps its own number,
+        or has the larger one that it was resumed with (run.py).
+
+        run: has the number of steps of a resumed run.
+        processes: all get the same number.
+        timed: measures the seconds per step on some steps.
+        """
         previous: int = processes.broadcast(run.metadata.get("steps", 0))
         if not self.minutes:
             return max(self.steps or 0, previous) or recipes.STEPS
         if previous:
             return previous
+
         seconds = timed()
         in_time = max(1, int(self.minutes * 60 / seconds))
         logger.info(f"{self.minutes:g} minutes: {format_count(in_time, 'step')} of {seconds * 1000:.0f} ms")
@@ -77,9 +80,21 @@ class Length:
 class PretrainingSetup:
     """Model, examples and options of a pre-training run.
 
-    module: the model of `initial` or a module that contains it. title: of the curves. recipe: hyperparameters by name.
-    has_untrained_globals: see the function in initial_model.py. gradient_accumulation: micro-batches of a step, or more
-    if there are more processes. builders: processes that build batches ahead for a GPU; 0: a thread.
+    initial: the model with its tokenizer, as it is saved after training.
+    module: the model of `initial` or a module that contains it.
+    objective: prepares batches and computes losses.
+    sampler: the examples of each step.
+    title: of the curves.
+    recipe: hyperparameters by name.
+    has_untrained_globals: see the function in initial_model.py.
+    rule: which tokens are masked.
+    heldout: evaluates the module.
+    options: of the training loop, except the number of steps.
+    length: of the run, in steps or minutes.
+    gradient_accumulation: micro-batches of a step, or more if there are more processes.
+    resume: whether to go on from the last checkpoint.
+    tensorboard: whether curves are written for TensorBoard.
+    builders: processes that build batches ahead for a GPU; 0: a thread.
     """
 
     initial: Checkpoint
@@ -102,12 +117,17 @@ class PretrainingSetup:
         self, data: PretrainingData, run: Run, processes: Processes
     ) -> tuple[Checkpoints, SavedCheckpoint | None]:
         """The run's checkpoints, and the one to resume from, to whose step the metrics are truncated."""
-        vocabulary = digest(data.tokenizer.tokens)
-        order = {"text": data.store.fingerprint, "heldout": data.unseen.fingerprint, "vocabulary": vocabulary}
+        order = {
+            "text": data.store.fingerprint,
+            "heldout": data.unseen.fingerprint,
+            "vocabulary": digest(data.tokenizer.tokens),
+        }
         checkpoints = Checkpoints(run.directory, order=order, processes=processes, memo=self.sampler.counts)
         saved = checkpoints.load_latest(self.options.dtype) if self.resume else None
         if saved:
             self.sampler.restore(saved.state["memo"])
+
+        # A killed run may have logged steps after its last checkpoint, which are trained again.
         run.truncate_metrics(saved.progress.step if saved else 0)
         return checkpoints, saved
 
@@ -115,14 +135,26 @@ class PretrainingSetup:
 def open_text(settings: Pretrain | Distill) -> Text:
     """The text named by the settings. InputError if files are missing or overlap."""
 
-    def corpus(paths: tuple[TableSource, ...]) -> Corpus:
-        opened = Corpus(paths, settings.documents, settings.text_column, settings.on_error, settings.encoding)
-        opened.files()
-        return opened
+    def open_corpus(paths: tuple[TableSource, ...]) -> Corpus:
+        corpus = Corpus(
+            paths,
+            settings.documents,
+            settings.text_column,
+            on_error=settings.on_error,
+            encoding=settings.encoding,
+        )
+        corpus.files()
+        return corpus
 
-    text, other = corpus(settings.corpus), corpus(settings.heldout) if settings.heldout else None
-    how = settings.token_store, settings.language, settings.processes, settings.drop_duplicates
-    return hold_out(Text(text, other, *how))
+    text = Text(
+        training=open_corpus(settings.corpus),
+        heldout=open_corpus(settings.heldout) if settings.heldout else None,
+        token_store=settings.token_store,
+        language=settings.language,
+        processes=settings.processes,
+        drop_duplicates=settings.drop_duplicates,
+    )
+    return hold_out(text)
 
 
 def check_own_objective(settings: Pretrain) -> None:
@@ -142,20 +174,26 @@ def check_own_objective(settings: Pretrain) -> None:
 def open_run(
     verb: str, settings: Pretrain | Distill, callbacks: Callbacks
 ) -> Iterator[tuple[Run, Processes, torch.device]]:
-    """The run directory, the processes that share the run, and the device of this one."""
-    with (
-        process_group(chosen := choose_device(settings.device)) as processes,
-        Run(
+    """The run directory, the processes that share the run, and the device of this process.
+
+    verb: as bothways.json names it.
+    settings: as the run records them.
+    callbacks: called with each row of metrics.
+    """
+    requested = choose_device(settings.device)
+    with process_group(requested) as processes:
+        device = processes.device(requested)
+        run = Run(
             settings.out,
             verb,
             settings,
             resume=settings.resume,
             is_main_process=processes.is_main_process,
-            device=(device := processes.device(chosen)),
+            device=device,
             callbacks=callbacks,
-        ) as run,
-    ):
-        yield run, processes, device
+        )
+        with run:
+            yield run, processes, device
 
 
 def load_start(settings: Pretrain) -> Checkpoint | None:
@@ -170,36 +208,75 @@ def load_start(settings: Pretrain) -> Checkpoint | None:
 
 def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
     """The vocabulary of the named tokenizer or of the checkpoint to continue from, else one to be learned."""
-    tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else start.tokenizer if start else None
-    return Vocabulary(tokenizer, settings.vocab_size, settings.lowercase, settings.strip_accents, settings.extend_vocab)
+    tokenizer = start.tokenizer if start else None
+    if settings.tokenizer:
+        tokenizer = Tokenizer.load(settings.tokenizer)
+    return Vocabulary(
+        tokenizer,
+        size=settings.vocab_size,
+        lowercase=settings.lowercase,
+        strip_accents=settings.strip_accents,
+        extend_by=settings.extend_vocab,
+    )
 
 
 def build_setup(
     settings: Pretrain, start: Checkpoint | None, data: PretrainingData, device: torch.device
 ) -> PretrainingSetup:
-    """Complete the settings, log the recipe, and build everything that training takes."""
+    """Complete the settings, log the recipe, and build everything that training takes.
+
+    settings: as the user gave them.
+    start: the checkpoint to continue from, if any.
+    data: the text as token stores.
+    device: where the training computes.
+    """
     config = start.model.config if start else new_config(settings)
     complete = recipes.complete_settings(settings, config, data.num_tokens)
     logger.info(recipes.summary(settings, complete, config))
+
     build = partial(build_objective, complete.objective)
     objective = build(complete.pairs)
-    initialization = Initialization(**{field.name: getattr(complete, field.name) for field in fields(Initialization)})
+    initialization = Initialization(
+        seed=complete.seed,
+        dropout=complete.dropout,
+        word_vectors=complete.word_vectors,
+        local_init=complete.local_init,
+    )
     if start is None:
-        initial = new_model(config, settings.family or DEFAULT_MODEL_TYPE, objective, initialization, data)
+        initial = new_model(
+            config,
+            settings.family or DEFAULT_MODEL_TYPE,
+            objective,
+            initialization=initialization,
+            data=data,
+        )
     else:
         initial = continue_from(start, objective, initialization, data)
-    module = module_to_train(initial.model, objective, initialization, data)
-    sampler = data.sampler(complete.max_length, objective.pairs, seed=complete.seed, batch_tokens=complete.batch_tokens)
-    measured = {name: getattr(complete, name) for name in ("pairs", "masking", "warmup", "beta2")}
+
+    source = settings.from_checkpoint.name if settings.from_checkpoint else settings.model
     return PretrainingSetup(
         initial=initial,
-        module=module,
+        module=module_to_train(initial.model, objective, initialization, data),
         objective=objective,
-        sampler=sampler,
-        title=f"Pre-training, {settings.from_checkpoint.name if settings.from_checkpoint else settings.model}",
+        sampler=data.sampler(
+            complete.max_length,
+            objective.pairs,
+            seed=complete.seed,
+            batch_tokens=complete.batch_tokens,
+        ),
+        title=f"Pre-training, {source}",
         recipe={name: getattr(complete, name) for name in recipes.PAPER},
         has_untrained_globals=has_untrained_globals(initial, start),
-        **common_setup(complete, data, device, build, **measured),
+        **common_setup(
+            complete,
+            data,
+            device,
+            build_heldout=build,
+            pairs=complete.pairs,
+            masking=complete.masking,
+            warmup=complete.warmup,
+            beta2=complete.beta2,
+        ),
     )
 
 
@@ -214,25 +291,36 @@ def common_setup(
     warmup: float = recipes.WARMUP,
     beta2: float = recipes.BETA_2,
 ) -> dict[str, Any]:
-    """How pre-training and distillation train and measure; the defaults are those of distillation. build_heldout: the
-    objective on held-out text."""
-    return dict(
-        rule=MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, masking),
-        heldout=HeldOut(
-            data.unseen,
-            data.heldout,
-            data.tokenizer,
-            settings.max_length,
-            pairs=pairs,
-            objective=build_heldout,
-            frequencies=data.frequencies,
-            most=settings.heldout_examples,
-        ),
-        options=replace(build_options(settings, device), warmup=warmup, beta2=beta2),
-        length=Length(settings.steps, settings.minutes),
-        builders=num_builders(device),
-        **{name: getattr(settings, name) for name in KEPT},
+    """How pre-training and distillation train and measure, as keywords of PretrainingSetup. The defaults are for
+    distillation.
+
+    settings: complete.
+    data: the text as token stores.
+    device: where the training computes.
+    build_heldout: builds the objective on held-out text for a task of sentence pairs.
+    pairs, masking, warmup, beta2: as in CompleteSettings.
+    """
+    rule = MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, masking)
+    heldout = HeldOut(
+        data.unseen,
+        data.heldout,
+        data.tokenizer,
+        length=settings.max_length,
+        pairs=pairs,
+        objective=build_heldout,
+        frequencies=data.frequencies,
+        most=settings.heldout_examples,
     )
+    return {
+        "rule": rule,
+        "heldout": heldout,
+        "options": replace(build_options(settings, device), warmup=warmup, beta2=beta2),
+        "length": Length(settings.steps, settings.minutes),
+        "gradient_accumulation": settings.gradient_accumulation,
+        "resume": settings.resume,
+        "tensorboard": settings.tensorboard,
+        "builders": num_builders(device),
+    }
 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
@@ -251,22 +339,26 @@ def build_options(settings: recipes.CompleteSettings | Distill, device: torch.de
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
+        # Without this variable torch refuses matrix products in deterministic mode.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+
+    # Options that have the names of settings go on as they are.
     named_alike = {field.name for field in fields(TrainingOptions)} & vars(settings).keys()
-    changed = {
-        "steps": settings.steps or recipes.STEPS,
-        "device": device,
-        "dtype": choose_dtype(settings.dtype, device),
-    }
-    options = {name: getattr(settings, name) for name in named_alike} | changed
+    options = {name: getattr(settings, name) for name in named_alike}
+    options["steps"] = settings.steps or recipes.STEPS
+    options["device"] = device
+    options["dtype"] = choose_dtype(settings.dtype, device)
     return TrainingOptions(**options)
 
 
 def num_builders(device: torch.device) -> int:
-    """The number of processes that build batches for a GPU: up to four, of at most a quarter of the cores; a thread of
-    the training process alone shares Python's lock with it."""
-    return min(4, num_cores() // 4) if device.type == "cuda" else 0
+    """The number of processes that build batches for a GPU: up to four, of at most a quarter of the cores."""
+    if device.type != "cuda":
+        return 0
+
+    # Processes, because a thread would share Python's lock with the training.
+    return min(4, num_cores() // 4)
 
 
 def built_ahead(
@@ -276,11 +368,15 @@ def built_ahead(
     builders: int,
     is_local: bool = True,
 ) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
-    """The micro-batches of each step: build(task) for all of tasks(first).
+    """The micro-batches of each step: build(task) for all of tasks(first). Close the iterator to stop building.
 
-    For GPUs they are built ahead, in `builders` processes, or without any in a background thread. On CPUs no core is
-    free for it, and they are built ahead only if the text is not local. Close the iterator to stop them.
+    tasks: the rows of each step, from a first step on.
+    build: the micro-batches of a step.
+    device: where the training computes.
+    builders: processes that build ahead; 0: a background thread does.
+    is_local: whether the text is on this machine.
     """
+    # On CPUs no core is free to build ahead, which is worth it only while the text is waited for.
     if device.type == "cpu" and is_local:
         return lambda first: (build(task) for task in tasks(first))
     if builders:

@@ -17,9 +17,9 @@ from bothways.tasks.classify import ClassScoring
 from bothways.training.finetuning import all_rows, training
 from bothways.training.finetuning.all_rows import SCORED, AllRows, can_train_all_rows, is_worth_it, learning_curve
 from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.gain import LOSS, Gain
+from bothways.training.finetuning.gain import LOSS, Gain, interpolate
 from bothways.training.finetuning.plan import make_plan
-from bothways.training.finetuning.training import Course, interpolate, trained_state
+from bothways.training.finetuning.training import Course, trained_state
 from bothways.training.run import Run
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer

@@ -302,7 +302,7 @@ def test_without_pairs_only_masked_words_are_learned(result, settings, tmp_path)
 
 
 def test_minutes_become_a_number_of_steps_before_the_run_counts(result, settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: 0.25)
+    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_, **__: 0.25)
     short = replace(settings, steps=None, minutes=0.02, tokenizer=result.model_directory, out=tmp_path / "run")
     pretrain.run(short)
     steps = json.loads((tmp_path / "run" / "bothways.json").read_text())["steps"]
@@ -325,7 +325,7 @@ def test_held_out_copies_of_training_documents_are_counted_in_a_message(settings
 
 
 def test_steps_or_minutes_end_a_run_whichever_comes_first(result, settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: 0.25)
+    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_, **__: 0.25)
     pretrain.run(replace(settings, steps=2, minutes=9.0, tokenizer=result.model_directory, out=tmp_path / "run"))
     assert len(losses_of(tmp_path / "run")) == 2
     run, alone = mock.Mock(metadata={}), SINGLE_PROCESS
@@ -337,7 +337,7 @@ def test_steps_or_minutes_end_a_run_whichever_comes_first(result, settings, tmp_
 
 
 def test_a_run_that_its_minutes_ended_resumes_with_the_same_steps(result, settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: 0.25)
+    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_, **__: 0.25)
     both = replace(settings, steps=10**6, minutes=0.02, tokenizer=result.model_directory, out=tmp_path / "run")
     steps = []
 
@@ -347,7 +347,7 @@ def test_a_run_that_its_minutes_ended_resumes_with_the_same_steps(result, settin
 
     with pytest.raises(KeyboardInterrupt):
         pretrain.run(both, callbacks=[stop])
-    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_, **__: pytest.fail("timed again"))
     pretrain.run(replace(both, resume=True), callbacks=[lambda row: steps.append(row["steps"])])
     assert {*steps} == {4} and len(losses_of(tmp_path / "run")) == 4
 

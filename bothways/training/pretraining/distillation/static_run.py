@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -49,87 +50,140 @@ def run_static(settings: Distill) -> dict[str, Any]:
     check_target(settings.out, holds=CONFIG)
     started = time.monotonic()
     model = load(settings.teacher, device=settings.device)
-    tokenizer, unknown = model.tokenizer, unknown_ids(model.tokenizer)
+    tokenizer = model.tokenizer
+    unknown = unknown_ids(tokenizer)
     logger.info(f"reading the {len(tokenizer):,} entries of the vocabulary, each alone")
     alone_VH = vocabulary_vectors(model)
     weights_V1 = sif_weights(zipf_frequencies(tokenizer.tokens))[:, None]
+
     facts: dict[str, Any] = {"base_model": str(settings.teacher)}
     if settings.corpus:
-        rows_VH, facts["fitted_texts"], facts["cosine"] = _fitted(
-            settings, model, ((alone_VH - alone_VH.mean(0)) * weights_V1).numpy(), unknown
-        )
+        start_VH = (alone_VH - alone_VH.mean(0)) * weights_V1
+        fitted = _fit(settings, model, start_VH.numpy(), unknown)
+        rows_VH = fitted.rows_VH
+        facts["fitted_texts"] = fitted.num_texts
+        facts["cosine"] = fitted.cosine
     else:
         dimension = min(settings.dimensions or 256, alone_VH.shape[1])
         rows_VH = (principal_components(alone_VH, dimension) * weights_V1).numpy()
-    if rows_VH.shape == alone_VH.shape and settings.corpus:
+
+    # Rows that were fitted at the encoder's size have its directions, so their vectors may be compared with its own.
+    if settings.corpus and rows_VH.shape == alone_VH.shape:
         facts["space"] = vector_space(model)
     rows_VH[unknown] = 0
     vectors = StaticVectors(tokenizer, VectorTable(rows_VH), unknown=unknown, facts=facts)
     write_static(vectors, settings.out, card=_card(facts, vectors.dimension))
-    seconds = time.monotonic() - started
-    return {"out": str(settings.out), "size": vectors.dimension, "entries": len(tokenizer), "seconds": seconds, **facts}
+    return {
+        "out": str(settings.out),
+        "size": vectors.dimension,
+        "entries": len(tokenizer),
+        "seconds": time.monotonic() - started,
+        **facts,
+    }
 
 
-def _fitted(
-    settings: Distill, model: Predictor, start_VH: np.ndarray, unknown: list[int]
-) -> tuple[np.ndarray, int, float]:
-    """Rows fitted to the encoder's vectors of texts; the number of texts; the mean cosine with their vectors."""
-    corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
-    texts: list[str] = []
-    vectors: list[np.ndarray] = []
-    seconds = 60 * (settings.minutes or MINUTES)
-    started = time.monotonic()
-    parts = sample_texts(corpus.documents(), settings.language, settings.seed)
-    with ProgressBar("encoding texts", None) as bar:
-        while (block := [*islice(parts, ENCODED)]) and time.monotonic() - started < seconds:
-            texts += block
-            vectors.append(model.embed(block))
-            bar.update(len(texts), f"{len(texts) / (time.monotonic() - started):,.0f} texts/s")
-    if len(texts) < FEWEST_TEXTS:
-        raise InputError(
-            f"corpus has {format_count(len(texts), 'text')}, expected at least {FEWEST_TEXTS} to fit static vectors; "
-            "name more text, or none"
-        )
+@dataclass(frozen=True, eq=False)
+class FittedRows:
+    """Rows of the vocabulary that were fitted to vectors of texts.
+
+    rows_VH: float32, perhaps in fewer dimensions.
+    num_texts: that they were fitted to.
+    cosine: mean cosine of the vectors of these texts with the encoder's.
+    """
+
+    rows_VH: np.ndarray
+    num_texts: int
+    cosine: float
+
+
+def _fit(settings: Distill, model: Predictor, start_VH: np.ndarray, unknown: list[int]) -> FittedRows:
+    """Rows fitted to the encoder's vectors of texts. start_VH: scaled in place. unknown: ids that are left out."""
+    texts, targets_NH = _encode_texts(settings, model)
     logger.info(f"fitting the rows to {len(texts):,} texts")
-    skipped, ids = set(unknown), model.tokenizer.ids
-    matrix_NV = count_matrix(([one for one in ids(text) if one not in skipped] for text in texts), len(start_VH))
-    targets_NH = np.concatenate(vectors)
+    left_out = set(unknown)
+    ids = ([index for index in model.tokenizer.ids(text) if index not in left_out] for text in texts)
+    matrix_NV = count_matrix(ids, len(start_VH))
+
+    # Scaled by least squares, so that the penalty holds the rows to vectors as long as the targets.
     guess_NH = matrix_NV @ start_VH
     start_VH *= np.float32((guess_NH * targets_NH).sum() / max((guess_NH**2).sum(), 1e-30))
     rows_VH = fit_rows(matrix_NV, targets_NH, start_VH)
+
     fitted_NH = matrix_NV @ rows_VH
     cosines_N = (fitted_NH * targets_NH).sum(1) / np.maximum(np.linalg.norm(fitted_NH, axis=1), 1e-30)
     if settings.dimensions and settings.dimensions < rows_VH.shape[1]:
         # The directions in which the vectors of texts differ most, with their mean kept.
         _, basis_HH = np.linalg.eigh(targets_NH.T @ targets_NH)
         rows_VH = rows_VH @ basis_HH[:, ::-1][:, : settings.dimensions]
-    return np.ascontiguousarray(rows_VH, np.float32), len(texts), round(float(cosines_N.mean()), 4)
+    return FittedRows(
+        rows_VH=np.ascontiguousarray(rows_VH, np.float32),
+        num_texts=len(texts),
+        cosine=round(float(cosines_N.mean()), 4),
+    )
+
+
+def _encode_texts(settings: Distill, model: Predictor) -> tuple[list[str], np.ndarray]:
+    """Texts of the corpus, as many as the encoder reads in its minutes, and their vectors [N, H]."""
+    corpus = Corpus(
+        settings.corpus,
+        settings.documents,
+        settings.text_column,
+        on_error=settings.on_error,
+        encoding=settings.encoding,
+    )
+    seconds = 60 * (settings.minutes or MINUTES)
+    started = time.monotonic()
+    sampled = sample_texts(corpus.documents(), settings.language, settings.seed)
+    texts: list[str] = []
+    vectors: list[np.ndarray] = []
+    with ProgressBar("encoding texts", None) as bar:
+        while True:
+            block = list(islice(sampled, ENCODED))
+            if not block or time.monotonic() - started >= seconds:
+                break
+            texts += block
+            vectors.append(model.embed(block))
+            bar.update(len(texts), f"{len(texts) / (time.monotonic() - started):,.0f} texts/s")
+
+    if len(texts) < FEWEST_TEXTS:
+        raise InputError(
+            f"corpus has {format_count(len(texts), 'text')}, expected at least {FEWEST_TEXTS} to fit static vectors; "
+            "name more text, or none"
+        )
+    return texts, np.concatenate(vectors)
 
 
 def sample_texts(documents: Iterable[str], language: str, seed: int) -> Iterator[str]:
     """Texts of all lengths from documents, in random order within a reservoir: paragraphs, sentences, and short runs of
-    words as people type them to search."""
+    words as people type them to search.
+
+    documents: whose paragraphs are lines.
+    language: for the division into sentences.
+    seed: of the choice and the order.
+    """
     generator = random.Random(seed)
     reservoir: list[str] = []
     for text in _parts(documents, language, generator):
         if len(reservoir) < RESERVOIR:
             reservoir.append(text)
             continue
-        place = generator.randrange(RESERVOIR)
-        reservoir[place], text = text, reservoir[place]
+        index = generator.randrange(RESERVOIR)
+        reservoir[index], text = text, reservoir[index]
         yield text
     generator.shuffle(reservoir)
     yield from reservoir
 
 
 def _parts(documents: Iterable[str], language: str, generator: random.Random) -> Iterator[str]:
+    """One text of each paragraph."""
     for document in documents:
         for line in filter(str.strip, document.split("\n")):
             kind = generator.random()
             if kind < 0.35 or len(line) < 80:
                 yield line[:LONGEST_TEXT].strip()
                 continue
-            parts = [*sentences(line, language)]
+
+            parts = list(sentences(line, language))
             sentence = generator.choice(parts).strip() if parts else line
             words = sentence.split()
             if kind < 0.8 or len(words) < 4:
@@ -151,14 +205,21 @@ def _card(facts: dict[str, Any], size: int) -> str:
 
 def vocabulary_vectors(model: Predictor) -> Tensor:
     """The encoder's vector of each entry of its vocabulary, read alone between special tokens, float32 [V, H]."""
-    encoder, tokenizer = model.torch_encoder, model.tokenizer
+    tokenizer = model.tokenizer
     kind = pooling_name("auto", model.description.pooling)
     texts = [TokenizedText(token, tokenizer, ids=[index]) for index, token in enumerate(tokenizer.tokens)]
-    flat = [tokenizer.build_encoding([(text, 0, 1)]) for text in texts]
-    bounds = [bound for one in flat for bound in own_rows([one])]
-    pooled_VH = torch.from_numpy(encoder.run_vectors(flat, {}, pool_rows(kind), bounds))
-    sizes_V = torch.tensor([last - first for first, last in bounds])
-    return pool_windows(kind, pooled_VH, torch.arange(len(flat)), len(flat), sizes_V)
+    encodings = [tokenizer.build_encoding([(text, 0, 1)]) for text in texts]
+    bounds = list(chain.from_iterable(own_rows([encoding]) for encoding in encodings))
+    rows_VH = model.torch_encoder.run_vectors(encodings, {}, pool_rows(kind), bounds)
+
+    # Each text is its only window.
+    return pool_windows(
+        kind,
+        torch.from_numpy(rows_VH),
+        torch.arange(len(encodings)),
+        len(encodings),
+        torch.tensor([last - first for first, last in bounds]),
+    )
 
 
 def principal_components(rows_VH: Tensor, dimension: int) -> Tensor:
@@ -172,9 +233,11 @@ def principal_components(rows_VH: Tensor, dimension: int) -> Tensor:
 def zipf_frequencies(tokens: Sequence[str]) -> Tensor:
     """The relative frequency of each entry by Zipf's law, [V], as vocabularies list frequent words first. Special
     tokens, and the alphabets of other scripts, which BERT's vocabularies list before all words, count as the last."""
-    plain = [token.removeprefix("##") for token in tokens]
-    is_foreign = [len(character) == 1 and not character.isascii() for character in plain]
-    is_late = [bool(SPECIAL.fullmatch(token)) or foreign for token, foreign in zip(tokens, is_foreign, strict=True)]
+    is_late = []
+    for token in tokens:
+        plain = token.removeprefix("##")
+        is_foreign = len(plain) == 1 and not plain.isascii()
+        is_late.append(bool(SPECIAL.fullmatch(token)) or is_foreign)
     order = sorted(range(len(tokens)), key=lambda index: (is_late[index], index))
     ranks_V = torch.empty(len(tokens))
     ranks_V[torch.tensor(order)] = torch.arange(len(tokens)).float()
@@ -192,7 +255,8 @@ def count_matrix(ids: Iterable[Sequence[int]], size: int) -> csr_array:
     sizes_N = np.array([len(row) for row in rows])
     ids_T = np.fromiter(chain.from_iterable(rows), np.int32, int(sizes_N.sum()))
     values_T = np.repeat(1 / np.sqrt(np.maximum(sizes_N, 1)), sizes_N).astype(np.float32)
-    matrix_NV = csr_array((values_T, ids_T, np.concatenate([[0], sizes_N.cumsum()])), shape=(len(rows), size))
+    bounds = np.concatenate([[0], sizes_N.cumsum()])
+    matrix_NV = csr_array((values_T, ids_T, bounds), shape=(len(rows), size))
     matrix_NV.sum_duplicates()
     return matrix_NV
 
@@ -200,13 +264,20 @@ def count_matrix(ids: Iterable[Sequence[int]], size: int) -> csr_array:
 def fit_rows(
     matrix_NV: csr_array, targets_NH: np.ndarray, start_VH: np.ndarray, *, penalty: float = PENALTY, steps: int = STEPS
 ) -> np.ndarray:
-    """The rows [V, H] that minimize |X rows - targets|^2 + penalty |rows - start|^2, with X as in `count_matrix`.
+    """The rows [V, H] that minimize |X rows - targets|^2 + penalty |rows - start|^2.
+
+    matrix_NV: X, as in `count_matrix`.
+    targets_NH: vectors of the texts.
+    start_VH: rows to start from, and to stay near.
+    penalty: weight of the distance from the start.
+    steps: of conjugate gradients.
 
     Solved by conjugate gradients for all columns at once, preconditioned by the diagonal.
     """
     matrix_VN = matrix_NV.T.tocsr()
     residual_VH = matrix_VN @ (targets_NH - matrix_NV @ start_VH)
     scale_V1 = 1 / (matrix_VN.power(2).sum(1) + np.float32(penalty))[:, None].astype(np.float32)
+
     change_VH = np.zeros_like(start_VH)
     direction_VH = scale_V1 * residual_VH
     product_H = (residual_VH * direction_VH).sum(0)
@@ -215,8 +286,10 @@ def fit_rows(
         length_H = product_H / np.maximum((direction_VH * image_VH).sum(0), 1e-30)
         change_VH += length_H * direction_VH
         residual_VH -= length_H * image_VH
+
         scaled_VH = scale_V1 * residual_VH
-        before_H, product_H = product_H, (residual_VH * scaled_VH).sum(0)
+        before_H = product_H
+        product_H = (residual_VH * scaled_VH).sum(0)
         direction_VH = scaled_VH + product_H / np.maximum(before_H, 1e-30) * direction_VH
     change_VH += start_VH
     return change_VH

@@ -20,7 +20,11 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class StudentPlan:
-    """How the student is made from the teacher. layers: of the teacher, one for each layer of the student."""
+    """How the student is made from the teacher.
+
+    layers: of the teacher, one for each layer of the student.
+    hidden_size, intermediate_size: of the student.
+    """
 
     layers: tuple[int, ...]
     hidden_size: int
@@ -43,12 +47,19 @@ class StudentPlan:
 def plan_student(
     teacher: EncoderConfig, *, keep_layers: Sequence[int], num_layers: int | None, hidden_size: int | None
 ) -> StudentPlan:
-    """Check the sizes of the student and fill in those that are not set (InputError)."""
+    """Check the sizes of the student and fill in sizes that are not set (InputError).
+
+    teacher: its config.
+    keep_layers: of the teacher; empty: evenly spaced ones.
+    num_layers: of the student; None: all of the teacher.
+    hidden_size: of the student; None: as wide as the teacher.
+    """
     depth = teacher.num_hidden_layers
     check_layers(keep_layers, depth, "teacher")
     count = len(keep_layers) or num_layers or depth
     if count > depth:
         raise InputError(f"layers ({count}) is more than the {depth} of the teacher")
+
     hidden = hidden_size or teacher.hidden_size
     if hidden > teacher.hidden_size or hidden % teacher.head_size:
         raise InputError(
@@ -56,8 +67,14 @@ def plan_student(
             f"{teacher.hidden_size}"
         )
     inner = teacher.intermediate_size * hidden // teacher.hidden_size
-    evenly_spaced = (round(index * (depth - 1) / max(1, count - 1)) for index in range(count))  # 1: the first
-    plan = StudentPlan(tuple(keep_layers or evenly_spaced), hidden, inner)
+
+    # From the first layer to the last; a single layer is the first.
+    evenly_spaced = [round(index * (depth - 1) / max(1, count - 1)) for index in range(count)]
+    plan = StudentPlan(
+        layers=tuple(keep_layers or evenly_spaced),
+        hidden_size=hidden,
+        intermediate_size=inner,
+    )
     if not plan.keeps_width(teacher):
         check_can_project(teacher)
     if count < depth and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
@@ -80,23 +97,42 @@ def build_student(
 ) -> tuple[Checkpoint, Tensor | None]:
     """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
 
+    teacher: the model that it is made from.
+    plan: its layers and sizes.
+    tokenizer: of the student.
+    ids_V: the teacher's ids of the student's vocabulary.
+    heads: of the student, with their numbers of outputs.
     sample: batches of the student's ids, used to fit a projection.
+    seed: of weights that the teacher does not have.
     """
     source = teacher.model
     config = plan.config(source.config, tokenizer)
-    model, basis_HS = new_model(config, heads, seed, pooler=not heads and source.pooler is not None), None
+    has_pooler = not heads and source.pooler is not None
+    model = new_model(config, heads, seed, pooler=has_pooler)
     if "masked_words" in heads and "masked_words" not in source.heads:
         start_head_at_words(model)
+
     origin = f"layers {', '.join(map(str, plan.layers))} of the teacher"
+    basis_HS = None
     if plan.keeps_width(source.config):
         copy_weights(source, model, plan.layers, ids_V)
     else:
         basis_HS = project(source.eval(), model.eval(), plan.layers, ids_V, sample)
         origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
     logger.info(f"the student starts from {origin}")
-    return replace(
-        teacher, model=model, tokenizer=tokenizer, labels=(), multi_label=False, metadata={}, words=None, scope=None
-    ), basis_HS
+
+    # All that describes the task of the teacher goes.
+    student = replace(
+        teacher,
+        model=model,
+        tokenizer=tokenizer,
+        labels=(),
+        multi_label=False,
+        metadata={},
+        words=None,
+        scope=None,
+    )
+    return student, basis_HS
 
 
 def start_head_at_words(model: Model) -> None:
