@@ -72,7 +72,7 @@ def entity_intervals(
     names = ("precision", "recall", "f1", "f1_macro")
     intervals = {name: bounds[name] for name in names}
     resamples = {name: bounds.resamples[name] for name in names}
-    return Intervals(intervals | accuracy, resamples | accuracy.resamples, bounds.num_units)
+    return Intervals({**intervals, **accuracy}, {**resamples, **accuracy.resamples}, bounds.num_units)
 
 
 def _count_right(gold_tags: Sequence[str], predicted_tags: Sequence[str]) -> int:

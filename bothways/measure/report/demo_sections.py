@@ -11,6 +11,7 @@ from bothways.measure.report.markup import Html, Section, element, format_number
 
 WIDTH = 520
 HEIGHT = 320
+WAYS = ("found", "by_words")  # of search: passages by vectors, and by TF-IDF
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,14 @@ class SearchHits(Section):
     heading = "Search by meaning"
 
     def body(self) -> Html:
-        num_by_meaning = sum(_has_right(row["found"]) for row in self.rows)
-        num_by_words = sum(_has_right(row["by_words"]) for row in self.rows)
+        num_by_meaning, num_by_words = (sum(_has_right(row[way]) for row in self.rows) for way in WAYS)
         note = element(
             "p",
             "No question shares a word with the passage that answers it. It is among the first three for "
             f"{num_by_meaning} of {len(self.rows)} by meaning, for {num_by_words} by words (TF-IDF).",
         )
 
-        cells = [
-            [row["question"], _render_passages(row["found"]), _render_passages(row["by_words"])] for row in self.rows
-        ]
+        cells = [[row["question"], *(_render_passages(row[way]) for way in WAYS)] for row in self.rows]
         return join((note, table("Passages.", ["Question", "By meaning", "By words"], cells, words=3)))
 
 
