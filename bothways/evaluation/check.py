@@ -301,7 +301,11 @@ def decide_task(table: Table, settings: Check) -> tuple[bool, list[str]]:
 
 
 def check_labels(
-    table: Table, x_NF: np.ndarray, multi_label: bool, *, is_numeric: bool = False
+    table: Table,
+    x_NF: np.ndarray,
+    multi_label: bool,
+    *,
+    is_numeric: bool = False,
 ) -> tuple[list[report.LabelIssue], str]:
     """Rows whose label may be wrong, the most suspicious first; or a note on why labels cannot be judged.
 

@@ -24,7 +24,9 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def answer_scores(
-    gold: GoldAnswers, predictions: Mapping[str, str], version: Version | None = None
+    gold: GoldAnswers,
+    predictions: Mapping[str, str],
+    version: Version | None = None,
 ) -> dict[str, float]:
     """exact_match and f1 in percent, the number of questions n, and how many of them are `missing` a prediction.
 
@@ -56,7 +58,10 @@ def answer_scores(
 
 
 def answer_intervals(
-    gold: GoldAnswers, predictions: Mapping[str, str], groups: Mapping[str, Hashable], version: Version | None = None
+    gold: GoldAnswers,
+    predictions: Mapping[str, str],
+    groups: Mapping[str, Hashable],
+    version: Version | None = None,
 ) -> Intervals:
     """95 % intervals of the scores of `answer_scores`, in percent.
 
@@ -106,7 +111,10 @@ def _answerable(gold: GoldAnswers) -> dict[str, list[str]]:
 
 
 def _best_scores(
-    gold: GoldAnswers, predictions: Mapping[str, str], metric: Metric, version: Version
+    gold: GoldAnswers,
+    predictions: Mapping[str, str],
+    metric: Metric,
+    version: Version,
 ) -> dict[str, float]:
     """For each question, the best score (0..1) of its prediction over the accepted answers."""
     score: Callable[[str, str], float] = exact_match if metric == "exact_match" else lambda a, b: f1(a, b, version)
@@ -163,7 +171,10 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(
-    gold: GoldAnswers, predictions: Mapping[str, str], no_answer_scores: Mapping[str, float], metric: Metric = "f1"
+    gold: GoldAnswers,
+    predictions: Mapping[str, str],
+    no_answer_scores: Mapping[str, float],
+    metric: Metric = "f1",
 ) -> Threshold:
     """The no-answer threshold with the best score, as in the SQuAD 2.0 scorer; ties go to the lowest.
 

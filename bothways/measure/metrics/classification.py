@@ -27,7 +27,10 @@ Label = TypeVar("Label", str, int)
 
 
 def classification(
-    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
+    gold: Sequence[Label],
+    predicted: Sequence[Label],
+    *,
+    positive: Label | None = None,
 ) -> dict[str, float]:
     """accuracy, f1_macro, f1_micro, Matthews correlation (0 if undefined), `majority` and, with two classes, f1.
 
@@ -136,7 +139,9 @@ def _proportion_interval(is_right: Sequence[bool], clustered: Interval, num_unit
 
 
 def multi_label(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
+    gold: Sequence[Collection[str]],
+    predicted: Sequence[Collection[str]],
+    names: Sequence[str],
 ) -> dict[str, float]:
     """Multi-label scores: subset accuracy, f1_micro, f1_macro, f1_samples and `majority`.
 
@@ -165,7 +170,9 @@ def multi_label(
 
 
 def multi_label_intervals(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], groups: Sequence[Hashable] | None = None
+    gold: Sequence[Collection[str]],
+    predicted: Sequence[Collection[str]],
+    groups: Sequence[Hashable] | None = None,
 ) -> Intervals:
     """95 % intervals of the scores of `multi_label`.
 
@@ -228,7 +235,9 @@ def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | 
 
 
 def regression_intervals(
-    gold: Sequence[float], predicted: Sequence[float], groups: Sequence[Hashable] | None = None
+    gold: Sequence[float],
+    predicted: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
 ) -> Intervals:
     """95 % intervals of the correlations and errors of `regression`.
 
@@ -261,7 +270,10 @@ def regression_intervals(
 
 
 def _number_scores(
-    gold_N: np.ndarray, predicted_N: np.ndarray, gold_order_N: np.ndarray, predicted_order_N: np.ndarray
+    gold_N: np.ndarray,
+    predicted_N: np.ndarray,
+    gold_order_N: np.ndarray,
+    predicted_order_N: np.ndarray,
 ) -> dict[str, float]:
     return {
         "pearson": _pearson(gold_N, predicted_N),

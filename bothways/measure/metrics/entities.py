@@ -14,7 +14,11 @@ LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), i
 
 
 def entity_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, *, strict: bool = False
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    scheme: Scheme,
+    *,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """The scores of `span_scores`, and `accuracy`: the fraction of words with the right tag.
 

@@ -124,7 +124,9 @@ def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
 
 
 def mean_intervals(
-    columns: Mapping[str, Sequence[float]], groups: Sequence[Hashable], weights: Sequence[float] | None = None
+    columns: Mapping[str, Sequence[float]],
+    groups: Sequence[Hashable],
+    weights: Sequence[float] | None = None,
 ) -> Intervals:
     """95 % intervals of the weighted means of columns of values in 0..1, which have a value per row.
 
@@ -146,7 +148,10 @@ def mean_intervals(
 
 
 def decision_intervals(
-    gold: Collection[Decision], predicted: Collection[Decision], unit_N: np.ndarray, positive: str | int | None = None
+    gold: Collection[Decision],
+    predicted: Collection[Decision],
+    unit_N: np.ndarray,
+    positive: str | int | None = None,
 ) -> Intervals:
     """95 % intervals of the scores of `decision_scores`.
 
@@ -192,7 +197,10 @@ def decision_intervals(
 
 
 def decision_scores(
-    gold_BC: np.ndarray, predicted_BC: np.ndarray, right_BC: np.ndarray, positive: int | None = None
+    gold_BC: np.ndarray,
+    predicted_BC: np.ndarray,
+    right_BC: np.ndarray,
+    positive: int | None = None,
 ) -> dict[str, np.ndarray]:
     """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label. [B]
 

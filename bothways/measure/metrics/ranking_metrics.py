@@ -14,7 +14,10 @@ Grades = Mapping[str, float]  # {document: grade}; 0 for documents without a jud
 
 
 def ranking_scores(
-    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+    gold: Mapping[str, Grades],
+    ranking: Mapping[str, Sequence[str]],
+    *,
+    k: int = 10,
 ) -> dict[str, float]:
     """{"ndcg@k", "mrr@k", "recall@k", "queries"}, with k as a number in the keys.
 
@@ -41,7 +44,10 @@ def ranking_intervals(gold: Mapping[str, Grades], ranking: Mapping[str, Sequence
 
 
 def query_scores(
-    gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10
+    gold: Mapping[str, Grades],
+    ranking: Mapping[str, Sequence[str]],
+    *,
+    k: int = 10,
 ) -> dict[str, dict[str, float]]:
     """{query: {"ndcg@k", "mrr@k", "recall@k"}} for queries with a relevant document; see `ranking_scores`."""
     queries = [query for query, grades in gold.items() if any(grade > 0 for grade in grades.values())]

@@ -56,7 +56,11 @@ class AttentionWeights:
         return weights_SS
 
     def clearest_head(
-        self, is_special: Sequence[bool], *, layer: int | None = None, head: int | None = None
+        self,
+        is_special: Sequence[bool],
+        *,
+        layer: int | None = None,
+        head: int | None = None,
     ) -> tuple[int, int]:
         """The layer and head in which words read most from single words far off; of a layer or head, if one is given.
 

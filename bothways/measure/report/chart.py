@@ -68,7 +68,12 @@ class Axis:
 
 
 def build_axis(
-    name: str, values: Sequence[float], ends: tuple[float, float], unit: Unit = "number", *, max_ticks: int = 5
+    name: str,
+    values: Sequence[float],
+    ends: tuple[float, float],
+    unit: Unit = "number",
+    *,
+    max_ticks: int = 5,
 ) -> Axis:
     """An axis over the values, with round ends and steps of 1, 2 or 5 times a power of ten.
 

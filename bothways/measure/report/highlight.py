@@ -30,7 +30,10 @@ SpansByRole = Mapping[SpanRole, Sequence[Highlight]]
 
 
 def render_passage(
-    text: str, spans: SpansByRole, focus: Sequence[Highlight], notes: Mapping[int, Html] | None = None
+    text: str,
+    spans: SpansByRole,
+    focus: Sequence[Highlight],
+    notes: Mapping[int, Html] | None = None,
 ) -> Html:
     """The text around some of its spans, highlighted.
 

@@ -82,7 +82,12 @@ def format_number(value: float, unit: Unit) -> str:
 
 
 def table(
-    caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1, full: bool = False
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: int = 1,
+    full: bool = False,
 ) -> Html:
     """A table that scrolls horizontally if it is too wide.
 

@@ -213,7 +213,10 @@ class RowRemarks(Section):
 
 
 def issue_columns(
-    cases: Sequence[LabelIssue], *, among: Sequence[str] = (), parts: Collection[str] = ()
+    cases: Sequence[LabelIssue],
+    *,
+    among: Sequence[str] = (),
+    parts: Collection[str] = (),
 ) -> dict[str, list[Any]]:
     """Label issues as the columns of a table; with start and end, the characters of a labelled part of a text.
 

@@ -78,7 +78,9 @@ def as_table(columns: Mapping[str, Sequence[Any]]) -> Any:
 
 
 def read_columns(
-    file: Path, texts: Sequence[str] = TEXTS, kinds: Mapping[str, str] | None = None
+    file: Path,
+    texts: Sequence[str] = TEXTS,
+    kinds: Mapping[str, str] | None = None,
 ) -> dict[str, list[Any]]:
     """The columns of a CSV file of a run.
 

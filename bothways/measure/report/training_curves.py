@@ -129,7 +129,13 @@ class Lines(NamedTuple):
 
 
 def draw_panel(
-    name: str, description: str, lines: Sequence[Lines], unit: Unit, *, is_log: bool = False, corner: Point = (0, 0)
+    name: str,
+    description: str,
+    lines: Sequence[Lines],
+    unit: Unit,
+    *,
+    is_log: bool = False,
+    corner: Point = (0, 0),
 ) -> Html:
     """A chart of lines over steps, with a legend. A non-finite value is a gap.
 
@@ -183,7 +189,12 @@ def thin(positions: Sequence[Point]) -> Iterator[Point]:
 
 
 def draw_curves(
-    rows: MetricRows, *, title: str, levels: Mapping[str, float], metric: str = "", unit: Unit = "share"
+    rows: MetricRows,
+    *,
+    title: str,
+    levels: Mapping[str, float],
+    metric: str = "",
+    unit: Unit = "share",
 ) -> Picture:
     """A picture with a panel for each recorded quantity and a line for each seed or fold.
 
