@@ -107,7 +107,11 @@ def nearest_documents(
     return ranking
 
 
-def rerank_documents(dataset: BeirDataset, ranking: Mapping[str, list[str]], model: Predictor) -> dict[str, list[str]]:
+def rerank_documents(
+    dataset: BeirDataset,
+    ranking: Mapping[str, list[str]],
+    model: Predictor,
+) -> dict[str, list[str]]:
     """The documents of each query in the order that a model of (query, document) gives them."""
     result = {}
     for query, names in ranking.items():

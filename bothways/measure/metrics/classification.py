@@ -292,7 +292,8 @@ def _pearson(a_N: np.ndarray, b_N: np.ndarray) -> float:
     b_N = b_N - b_N.mean()
     # Sums, not products of matrices: products start threads, which a thousand resamples on a busy machine wait for.
     covariance = (a_N * b_N).sum()
-    return float(covariance / (math.sqrt((a_N**2).sum()) * math.sqrt((b_N**2).sum())))
+    deviations = math.sqrt((a_N**2).sum()) * math.sqrt((b_N**2).sum())
+    return float(covariance / deviations)
 
 
 def _order(values_N: np.ndarray) -> np.ndarray:

@@ -91,6 +91,7 @@ def few_rows_warning(num_rows: int, rows: str, split: str, way_out: str = "") ->
     if num_rows >= FEW_ROWS:
         return ""
 
+    # An example that a reader can judge: the interval of 90 % right.
     low, high = wilson_interval(0.9 * num_rows, num_rows)
     way_out = way_out or f"cross-validate with {flag('folds', 5)} (finetune), which scores every row"
     return (
@@ -109,8 +110,10 @@ def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interva
         return 0.0, 1.0
 
     share = successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    variance = share * (1 - share) / trials + z * z / (4 * trials * trials)
+    half = z / scale * math.sqrt(variance)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -174,10 +177,12 @@ def decision_intervals(
         label_indices.append(np.array([index_by_label[decision[1]] for decision in decisions], np.int64))
 
     def scores(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
-        gold_BC, predicted_BC, right_BC = (
-            np.stack([np.bincount(label_M, drawn_U[unit_M], len(index_by_label)) for drawn_U in draws_BU])
-            for unit_M, label_M in zip(units, label_indices, strict=True)
-        )
+        # A decision counts as often as its unit is drawn.
+        counts = []
+        for unit_M, label_M in zip(units, label_indices, strict=True):
+            by_resample = [np.bincount(label_M, drawn_U[unit_M], len(index_by_label)) for drawn_U in draws_BU]
+            counts.append(np.stack(by_resample))
+        gold_BC, predicted_BC, right_BC = counts
         return decision_scores(gold_BC, predicted_BC, right_BC, positive_index)
 
     num_gold, num_predicted, _ = map(len, decision_sets)
@@ -330,7 +335,10 @@ def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) ->
     low, high = wilson_interval(share * trials, trials)
     low = lowest + (1 - lowest) * low
     high = lowest + (1 - lowest) * high
-    return min(max(bounds[0], lowest), low), max(min(bounds[1], 1.0), high)
+
+    bootstrap_low = max(bounds[0], lowest)
+    bootstrap_high = min(bounds[1], 1.0)
+    return min(bootstrap_low, low), max(bootstrap_high, high)
 
 
 def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval:
@@ -349,5 +357,10 @@ def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval
     limit = 1 - 2 / num_rows
     limited = min(max(value, -limit), limit)
     half = Z * math.sqrt((1 + limited**2 / 2) / (num_rows - 3))
-    low, high = (math.tanh(math.atanh(limited) + sign * half) for sign in (-1, 1))
-    return min(max(bounds[0], -1.0), low, value), max(min(bounds[1], 1.0), high, value)
+    # Correlations are skewed; their inverse hyperbolic tangents are nearly normal.
+    low = math.tanh(math.atanh(limited) - half)
+    high = math.tanh(math.atanh(limited) + half)
+
+    bootstrap_low = max(bounds[0], -1.0)
+    bootstrap_high = min(bounds[1], 1.0)
+    return min(bootstrap_low, low, value), max(bootstrap_high, high, value)

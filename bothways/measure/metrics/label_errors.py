@@ -15,7 +15,9 @@ import numpy as np
 
 Probabilities = Mapping[str, float]  # probability by label; missing labels have 0
 OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is suspicious
-# The model that judges a row was not fitted to it. With one row, it knows nothing of the label: the mean is about 0.
+# The model that judges a row was not fitted to it. With one row, it knows nothing of the label: the mean is about 0,
+# which every row would reach. With this and the condition that the suggested label is more probable, 177 rows are
+# listed in 20 tables with rare labels instead of 1,034, with 136 instead of 157 of the 160 wrong labels (docs/RESULTS.md).
 MIN_THRESHOLD_ROWS = 2
 
 
@@ -146,6 +148,7 @@ def find_outliers(gold: Sequence[float], predicted: Sequence[float]) -> list[int
     if not len(gold):
         return []
 
+    # Medians, since a wrong number would widen a standard deviation until it hides itself.
     errors_N = np.asarray(gold, float) - np.asarray(predicted, float)
     distances_N = abs(errors_N - np.median(errors_N))
     deviation = 1.4826 * float(np.median(distances_N))

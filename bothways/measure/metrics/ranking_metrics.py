@@ -32,11 +32,18 @@ def ranking_scores(
     """
     by_query = [*query_scores(gold, ranking, k=k).values()]
 
-    means = {name: sum(scores[name] for scores in by_query) / len(by_query) for name in by_query[0]}
+    means: dict[str, float] = {}
+    for name in by_query[0]:
+        means[name] = sum(scores[name] for scores in by_query) / len(by_query)
     return {**means, "queries": len(by_query)}
 
 
-def ranking_intervals(gold: Mapping[str, Grades], ranking: Mapping[str, Sequence[str]], *, k: int = 10) -> Intervals:
+def ranking_intervals(
+    gold: Mapping[str, Grades],
+    ranking: Mapping[str, Sequence[str]],
+    *,
+    k: int = 10,
+) -> Intervals:
     """95 % intervals of the means of `ranking_scores`, assuming independent queries."""
     by_query = [*query_scores(gold, ranking, k=k).values()]
     columns = {name: [scores[name] for scores in by_query] for name in by_query[0]}

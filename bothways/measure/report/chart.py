@@ -1,10 +1,12 @@
 """Charts as SVG: axes, lines, dots, bars, legends; and a frame for SVG files.
 
+Drawn here, since matplotlib took 0.8 s for the curves of a run, a sixth of the time of the runs of our tests
+(docs/LOG.md).
 Lengths are in units of the view box, about one pixel.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,7 +126,15 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks[:: 3 * math.ceil(len(ticks) / 21)]
 
 
-def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: Size, corner: Point = (0, 0)) -> Html:
+def plot(
+    title: str,
+    description: str,
+    x: Axis,
+    y: Axis,
+    *shapes: Html,
+    size: Size,
+    corner: Point = (0, 0),
+) -> Html:
     """A chart with both axes.
 
     title: of the chart.
@@ -134,15 +144,6 @@ def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: Si
     size: (width, height).
     corner: the upper left one, in a picture.
     """
-    grid = [line((x.start, y.at(tick)), (x.end, y.at(tick)), "grid") for tick in y.ticks()]
-    grid += [line((x.at(tick), y.start), (x.at(tick), y.start + 4), "axis") for tick in x.ticks()]
-    grid.append(line((x.start, y.start), (x.end, y.start), "axis"))
-
-    labels = [label((x.start - 6, y.at(tick) + 4), y.format_tick(tick), "end") for tick in y.ticks()]
-    labels += [label((x.at(tick), y.start + 17), x.format_tick(tick), "middle") for tick in x.ticks()]
-    labels.append(label(((x.start + x.end) / 2, y.start + 33), x.name, "middle.name"))
-    labels.append(label((0, y.end - 13), y.name, "name"))
-
     view = {
         **view_box(size),
         "x": corner[0],
@@ -153,11 +154,32 @@ def plot(title: str, description: str, x: Axis, y: Axis, *shapes: Html, size: Si
         "svg",
         element("title", title),
         element("desc", description),
-        *grid,
-        *labels,
-        *shapes,
+        *draw_grid(x, y),
+        *draw_labels(x, y),
+        *shapes,  # last: above the grid
         attributes=view,
     )
+
+
+def draw_grid(x: Axis, y: Axis) -> Iterator[Html]:
+    """A line across the chart for each tick of y, and the axis of x with its ticks."""
+    for tick in y.ticks():
+        height = y.at(tick)
+        yield line((x.start, height), (x.end, height), "grid")
+    for tick in x.ticks():
+        position = x.at(tick)
+        yield line((position, y.start), (position, y.start + 4), "axis")
+    yield line((x.start, y.start), (x.end, y.start), "axis")
+
+
+def draw_labels(x: Axis, y: Axis) -> Iterator[Html]:
+    """The values of the ticks, and the names of the axes; the name of y stands above its upper end."""
+    for tick in y.ticks():
+        yield label((x.start - 6, y.at(tick) + 4), y.format_tick(tick), "end")
+    for tick in x.ticks():
+        yield label((x.at(tick), y.start + 17), x.format_tick(tick), "middle")
+    yield label(((x.start + x.end) / 2, y.start + 33), x.name, "middle.name")
+    yield label((0, y.end - 13), y.name, "name")
 
 
 def view_box(size: Size) -> dict[str, str | float]:

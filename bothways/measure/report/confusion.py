@@ -111,7 +111,9 @@ class ConfusionMatrix(Section):
 
     def _pairs(self) -> Html:
         """The most frequent confusions."""
-        pairs = [(count, *pair) for pair, count in self.counts.items() if count and pair[0] != pair[1]]
+        pairs = [
+            (count, gold, predicted) for (gold, predicted), count in self.counts.items() if count and gold != predicted
+        ]
         most_frequent = sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))[:MAX_PAIRS]
         if not most_frequent:
             return element("p", "No labels were confused.")

@@ -179,5 +179,7 @@ class ScatterPlot(Section):
         x = build_axis("gold", values, X_RANGE)
         y = build_axis("predicted", values, SQUARE_Y)
         exact = line((x.start, y.start), (x.end, y.end), "even")
-        dots = [dot((x.at(gold), y.at(predicted)), "point", radius=2.5) for gold, predicted in pairs[::every]]
+        dots = []
+        for gold, predicted in pairs[::every]:
+            dots.append(dot((x.at(gold), y.at(predicted)), "point", radius=2.5))
         return figure(plot("Predicted against gold", caption, x, y, *dots, exact, size=SQUARE), caption)

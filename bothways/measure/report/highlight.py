@@ -53,6 +53,7 @@ def render_passage(
 
 def visible_ranges(text: str, focus: Sequence[Highlight]) -> list[tuple[int, int]]:
     """(start, end) of the shown parts: each span of `focus` with its context; without spans, the beginning."""
+    # Starts with an empty range, so that a short gap at the beginning is shown, too.
     ranges = [(0, 0)]
     for start, end in sorted((span.start, span.end) for span in focus) or [(0, 0)]:
         left, right = expand(text, start, end)
@@ -94,6 +95,7 @@ def mark_spans(text: str, start: int, end: int, spans: SpansByRole, notes: Mappi
             bounds |= {span.start, span.end}
     inside = sorted(bound for bound in bounds if start <= bound <= end)
 
+    # Spans may overlap, so a piece between two bounds may have several roles.
     parts: list[str] = []
     for left, right in pairwise(inside):
         piece = text[left:right]
@@ -114,6 +116,7 @@ def render_text(*content: str) -> Html:
 
 def annotation(style: str, *words: str) -> Html:
     """An English note within user text of any direction."""
+    # In a text from right to left, "missed LOC" would read "LOC missed" without its own direction.
     return element(f"small.{style}", *words, attributes={"lang": "en", "dir": "ltr"})
 
 

@@ -260,18 +260,22 @@ def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], or
     return join((element("p", summary), cases))
 
 
-def render_verdict(where: str, *labels: tuple[str, str, str], names: Sequence[str] = ("predicted", "gold")) -> Html:
+def render_verdict(
+    where: str,
+    *labels: tuple[str, str, str],
+    names: Sequence[str] = ("predicted", "gold"),
+) -> Html:
     """One line: a location, and each label after its name.
 
     where: the location of the row.
     labels: two of (role, which sets the colour, label, a note).
     names: the words before the labels.
     """
-    first, second = (
-        (f"{name} ", element(f"strong.{role}", label), note)
-        for name, (role, label, note) in zip(names, labels, strict=True)
-    )
-    return element("p.verdict", render_location(where), *first, ", ", *second)
+    parts: list[str] = []
+    for name, (role, label, note) in zip(names, labels, strict=True):
+        separator = ", " if parts else ""
+        parts += [separator, f"{name} ", element(f"strong.{role}", label), note]
+    return element("p.verdict", render_location(where), *parts)
 
 
 def render_location(where: str) -> Html:

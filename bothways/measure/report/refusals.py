@@ -67,13 +67,18 @@ class Refusals(Section):
         order = np.argsort(-np.array(self.confidences), kind="stable")
         right_N = np.cumsum(np.array(self.is_correct, np.float64)[order])
         ranks = np.unique(np.linspace(FEWEST_DRAWN - 1, len(order) - 1, MAX_POINTS).round().astype(int))
-        points = [((rank + 1) / len(order), right_N[rank] / (rank + 1)) for rank in ranks.tolist()]
+        points = []
+        for rank in ranks.tolist():
+            num_answered = rank + 1
+            points.append((num_answered / len(order), right_N[rank] / num_answered))
 
         x = build_axis("share of texts that keep their label", [0.0, 1.0], X_RANGE, "share")
-        y = build_axis("accuracy", [*(accuracy for _, accuracy in points), 1.0], Y_RANGE, "share")
+        accuracies = [accuracy for _, accuracy in points]
+        y = build_axis("accuracy", [*accuracies, 1.0], Y_RANGE, "share")
 
         shapes = [polyline([(x.at(share), y.at(accuracy)) for share, accuracy in points], "series0")]
         for least, (share, accuracy) in self.by_score.items():
+            # A score that hardly any text reaches may have an accuracy below the curve.
             if y.low <= accuracy <= y.high:
                 tooltip = f"least score {least:g}: {share:.1%} keep their label, {accuracy:.1%} of these are right"
                 shapes.append(dot((x.at(share), y.at(accuracy)), "series0", radius=3, tooltip=tooltip))

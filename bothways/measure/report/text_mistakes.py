@@ -63,6 +63,7 @@ def group_regions(gold: Sequence[Highlight], predicted: Sequence[Highlight]) -> 
     entities += [Region(span.start, span.end, gold=(), predicted=(span,)) for span in predicted]
 
     for entity in sorted(entities, key=lambda entity: entity.start):
+        # An entity that starts inside a region may also reach beyond it, and join it with the next one.
         if regions and entity.start < regions[-1].end:
             last = regions.pop()
             entity = Region(
@@ -202,7 +203,8 @@ class AnswerMistakes(Section):
 
 
 def _render_answer(case: AnswerMistake) -> Html:
-    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # without duplicates
+    # Annotators often give the same words; each is shown once.
+    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)
     gold = isolate(" / ".join(answers)) if answers else "no answer"
     predicted: str = "no answer"
     if case.predicted is not None:

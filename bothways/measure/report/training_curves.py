@@ -25,7 +25,7 @@ from bothways.measure.report.chart import (
 from bothways.measure.report.curves import SIZE, X_RANGE, Y_RANGE
 from bothways.measure.report.markup import Html, Section, Unit, element, format_number, join
 
-MAX_POINTS = 40  # longer lines of the page are smoothed
+MAX_POINTS = 40  # longer lines of the page are smoothed: raw curves of three seeds covered each other (docs/LOG.md)
 MAX_DOTS = 30  # longer lines of the page have no dots
 PANEL = (365, 292)  # size of a panel of the picture, with the title above it
 TOP = 30  # room for the title
@@ -81,6 +81,7 @@ def _draw_chart(rows: MetricRows, name: str, split: str, *, key: str, unit: Unit
     """A chart with a labelled line for each seed. Non-finite values are left out and counted."""
     series = points_by_seed(rows, split, key)
     finite = {seed: [point for point in points if math.isfinite(point[1])] for seed, points in series.items()}
+
     notes = []
     num_omitted = sum(map(len, series.values())) - sum(map(len, finite.values()))
     if num_omitted:
@@ -94,6 +95,7 @@ def _draw_chart(rows: MetricRows, name: str, split: str, *, key: str, unit: Unit
     if longest > MAX_POINTS:
         drawn = {seed: smooth(points) for seed, points in finite.items()}
         notes.append("The lines are smoothed.")
+
     lines = [
         Lines(
             name=seed,
@@ -159,8 +161,8 @@ def draw_panel(
     samples: list[tuple[str, Html]] = []
     for line in lines:
         parts = [part for points in line.all_points for part in finite_parts(points, x, y)]
-        sample = [polyline([(0, 0), (20, 0)], line.style)]
         shapes += [polyline(thin(part), line.style) for part in parts]
+        sample = [polyline([(0, 0), (20, 0)], line.style)]
         if line.has_dots:
             shapes += [dot(position, line.style, radius=2.5) for part in parts for position in part]
             sample.append(dot((10, 0), line.style, radius=2.5))
@@ -174,14 +176,14 @@ def draw_panel(
 
 def finite_parts(points: Points, x: Axis, y: Axis) -> Iterator[list[Point]]:
     """The positions of a line, in parts between which values are not finite."""
-    for is_finite, part in groupby(points, lambda point: math.isfinite(point[1])):
+    for is_finite, part in groupby(points, key=lambda point: math.isfinite(point[1])):
         if is_finite:
             yield [(x.at(step), y.at(value)) for step, value in part]
 
 
 def thin(positions: Sequence[Point]) -> Iterator[Point]:
     """Of each unit of width the first, highest, lowest and last position, which look like all."""
-    for _, group in groupby(positions, lambda position: round(position[0])):
+    for _, group in groupby(positions, key=lambda position: round(position[0])):
         column = [*dict.fromkeys(group)]
         by_height = sorted(column, key=lambda position: position[1])
         seen = (column[0], by_height[0], by_height[-1], column[-1])
@@ -261,13 +263,17 @@ def smooth(points: Points) -> Points:
     # Two rows of zeros before the first row, so that every row has two neighbours.
     factors = [(0.0, 0.0, 0.0)] * 2
     values = [0.0, 0.0]
+    last = len(finite) - 1
     for index, (_, value) in enumerate(finite):
-        (d_2, _, second_2), (d_1, first_1, second_1) = factors[-2:]
+        d_2, _, second_2 = factors[-2]
+        d_1, first_1, second_1 = factors[-1]
         # The entries of D'D in this row: on the diagonal, and beside it.
-        diagonal = (1, 5, 6)[min(index, len(finite) - 1 - index, 2)]
-        beside = -2 if index in (0, len(finite) - 2) else -4
+        diagonal = (1, 5, 6)[min(index, last - index, 2)]
+        beside = -2 if index in (0, last - 1) else -4
         d = 1 + penalty * diagonal - first_1**2 * d_1 - second_2**2 * d_2
-        factors.append((d, (penalty * beside - d_1 * first_1 * second_1) / d, penalty / d))
+        first = (penalty * beside - d_1 * first_1 * second_1) / d
+        second = penalty / d
+        factors.append((d, first, second))
         values.append(value - first_1 * values[-1] - second_2 * values[-2])
 
     # Back from the last row: L' x = values / d.
@@ -275,5 +281,6 @@ def smooth(points: Points) -> Points:
     for (d, first, second), value in zip(factors[:1:-1], values[:1:-1], strict=True):
         smoothed.append(value / d - first * smoothed[-1] - second * smoothed[-2])
 
-    at_step = dict(zip((step for step, _ in finite), smoothed[:1:-1], strict=True))
+    steps = [step for step, _ in finite]
+    at_step = dict(zip(steps, smoothed[:1:-1], strict=True))
     return [(step, at_step.get(step, math.nan)) for step, _ in points]
