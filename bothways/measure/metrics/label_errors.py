@@ -17,7 +17,8 @@ Probabilities = Mapping[str, float]  # probability by label; missing labels have
 OUTLIER_DEVIATIONS = 4.0  # robust standard deviations beyond which a number is suspicious
 # The model that judges a row was not fitted to it. With one row, it knows nothing of the label: the mean is about 0,
 # which every row would reach. With this and the condition that the suggested label is more probable, 177 rows are
-# listed in 20 tables with rare labels instead of 1,034, with 136 instead of 157 of the 160 wrong labels (docs/RESULTS.md).
+# listed in 20 tables with rare labels instead of 1,034, with 136 instead of 157 of the 160 wrong labels
+# (docs/RESULTS.md).
 MIN_THRESHOLD_ROWS = 2
 
 
