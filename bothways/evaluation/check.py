@@ -165,24 +165,15 @@ def run(settings: Check) -> CheckResult:
         table = read_labels(table, several=settings.multi_label)
     notes = [*table.notes, *task_notes]
 
+    # A vector is judged by the vectors of other rows, so a single row is not judged.
     filled = [row for row in range(len(table)) if not _is_empty(table, row)]
     num_judged = 0
     label_remarks: list[report.LabelIssue] = []
     odd_remarks: list[report.LabelIssue] = []
     if len(filled) > 1:
         sampled = np.sort(np.array(filled)[random_order(len(filled))[:MAX_CHECKED]])
-        sample = table.take(sampled.tolist())
-        num_judged = len(sample)
-        with working("check"):
-            model = load(settings.model, dtype=settings.dtype, device=settings.device)
-            vectors = embed(model, sample)
-            label_remarks, note = check_labels(
-                sample,
-                pair_features(vectors),
-                settings.multi_label,
-                is_numeric=is_numeric,
-            )
-            odd_remarks = odd_rows(sample, vectors[0])
+        num_judged = len(sampled)
+        label_remarks, odd_remarks, note = judge(table.take(sampled.tolist()), settings, is_numeric)
         if note:
             notes.append(note)
         if num_judged < len(filled):
@@ -190,6 +181,7 @@ def run(settings: Check) -> CheckResult:
 
     if table.labels is not None and not is_numeric:
         notes += label_warnings({"table": table.take(filled)}, settings.multi_label)
+
     remarks = [
         *label_remarks,
         *conflicts(table.take(filled)),
@@ -205,6 +197,7 @@ def run(settings: Check) -> CheckResult:
         notes=notes,
         encoding=settings.encoding,
     )
+
     if settings.out:
         result.write(settings.out)
         logger.info(f"all remarks: {settings.out / 'check.html'}, and as a table in check.csv")
@@ -265,20 +258,6 @@ def with_left_out(table: Table, settings: Check) -> tuple[Table, dict[int, str]]
     return replace(columns.table(rows), notes=table.notes), reasons
 
 
-def embed(model: Predictor, table: Table) -> list[np.ndarray]:
-    """The vectors of the texts, and of the second texts of pairs, each [N, H]."""
-    return [model.embed(texts) for texts in (table.texts, table.pairs) if texts is not None]
-
-
-def pair_features(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """The vectors of single texts [N, H], or |u - v| and u * v for pairs [N, 2H]."""
-    if len(vectors) == 1:
-        return vectors[0]
-
-    first, second = vectors
-    return np.concatenate([abs(first - second), first * second], 1)
-
-
 def decide_task(table: Table, settings: Check) -> tuple[bool, list[str]]:
     """Whether the labels are numbers to be learned rather than classes, and a note if that may surprise.
 
@@ -298,6 +277,40 @@ def decide_task(table: Table, settings: Check) -> tuple[bool, list[str]]:
         note = f"{len(names):,} different whole numbers are judged as classes"
         return False, [f"{note}; {flag('task', 'regress')} judges them as numbers"]
     return False, []
+
+
+def judge(
+    table: Table,
+    settings: Check,
+    is_numeric: bool,
+) -> tuple[list[report.LabelIssue], list[report.LabelIssue], str]:
+    """Rows whose label may be wrong, odd rows, and a note if labels cannot be judged, by the vectors of an encoder.
+
+    table: rows with texts and labels.
+    settings: name the encoder.
+    is_numeric: whether the labels are numbers to be learned.
+    """
+    with working("check"):
+        model = load(settings.model, dtype=settings.dtype, device=settings.device)
+        vectors = embed(model, table)
+        features = pair_features(vectors)
+        label_remarks, note = check_labels(table, features, settings.multi_label, is_numeric=is_numeric)
+        odd_remarks = odd_rows(table, vectors[0])
+    return label_remarks, odd_remarks, note
+
+
+def embed(model: Predictor, table: Table) -> list[np.ndarray]:
+    """The vectors of the texts, and of the second texts of pairs, each [N, H]."""
+    return [model.embed(texts) for texts in (table.texts, table.pairs) if texts is not None]
+
+
+def pair_features(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The vectors of single texts [N, H], or |u - v| and u * v for pairs [N, 2H]."""
+    if len(vectors) == 1:
+        return vectors[0]
+
+    first, second = vectors
+    return np.concatenate([abs(first - second), first * second], 1)
 
 
 def check_labels(
@@ -363,41 +376,6 @@ def check_numbers(table: Table, labels: Sequence[str], x_NF: np.ndarray) -> list
     return [_issue(table, row, label=labels[row], suggested=f"{predicted[row]:.4g}") for row in rows]
 
 
-def conflicts(table: Table) -> list[report.LabelIssue]:
-    """Of each text with several labels, a row for each label."""
-    labels = table.labels or [""] * len(table)
-    issues = []
-    for rows in find_conflicts(table.keys, labels):
-        for row, other in zip(rows, [*rows[1:], rows[0]], strict=True):
-            reason = f"labelled {labels[other]!r} at {table.where[other]}"
-            issues.append(_issue(table, row, label=labels[row], source=reason, kind="conflict"))
-    return issues
-
-
-def duplicates(table: Table) -> list[report.LabelIssue]:
-    """Each row whose text is the text of an earlier row, apart from case, spaces and punctuation."""
-    first_by_key: dict[tuple[str, ...], int] = {}
-    issues = []
-    for row, key in enumerate(table.keys):
-        if not any(key):
-            continue
-        first = first_by_key.setdefault(key, row)
-        if first != row:
-            reason = f"the text of {table.where[first]}"
-            issues.append(_issue(table, row, label=_label(table, row), source=reason, kind="duplicate"))
-    return issues
-
-
-def empty_rows(table: Table, reasons: Mapping[int, str]) -> list[report.LabelIssue]:
-    """Rows without a text or label. reasons: why rows could not be read, by row."""
-    issues = []
-    for row in range(len(table)):
-        if _is_empty(table, row):
-            reason = reasons.get(row, "text or label is empty")
-            issues.append(_issue(table, row, label=_label(table, row), source=reason, kind="empty"))
-    return issues
-
-
 def odd_rows(table: Table, vectors_NH: np.ndarray) -> list[report.LabelIssue]:
     """Rows that are unlike all others: a text far from the nearest other text, or with damaged characters."""
     cosines_N = nearest_cosines(vectors_NH)
@@ -433,6 +411,46 @@ def nearest_cosines(vectors_NH: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def conflicts(table: Table) -> list[report.LabelIssue]:
+    """Of each text with several labels, a row for each label."""
+    labels = table.labels or [""] * len(table)
+    issues = []
+    for rows in find_conflicts(table.keys, labels):
+        for row, other in zip(rows, [*rows[1:], rows[0]], strict=True):
+            reason = f"labelled {labels[other]!r} at {table.where[other]}"
+            issues.append(_issue(table, row, label=labels[row], source=reason, kind="conflict"))
+    return issues
+
+
+def duplicates(table: Table) -> list[report.LabelIssue]:
+    """Each row whose text is the text of an earlier row, apart from case, spaces and punctuation."""
+    first_by_key: dict[tuple[str, ...], int] = {}
+    issues = []
+    for row, key in enumerate(table.keys):
+        if not any(key):
+            continue
+        first = first_by_key.setdefault(key, row)
+        if first != row:
+            reason = f"the text of {table.where[first]}"
+            issues.append(_issue(table, row, label=_label(table, row), source=reason, kind="duplicate"))
+    return issues
+
+
+def empty_rows(table: Table, reasons: Mapping[int, str]) -> list[report.LabelIssue]:
+    """Rows without a text or label. reasons: why rows could not be read, by row."""
+    issues = []
+    for row in range(len(table)):
+        if _is_empty(table, row):
+            reason = reasons.get(row, "text or label is empty")
+            issues.append(_issue(table, row, label=_label(table, row), source=reason, kind="empty"))
+    return issues
+
+
+def _is_empty(table: Table, row: int) -> bool:
+    columns = [column for column in (table.texts, table.pairs, table.labels) if column]
+    return any(not column[row].strip() for column in columns)
+
+
 def _issue(
     table: Table,
     row: int,
@@ -459,8 +477,3 @@ def _pair(table: Table, row: int) -> str | None:
 
 def _label(table: Table, row: int) -> str:
     return table.labels[row] if table.labels else ""
-
-
-def _is_empty(table: Table, row: int) -> bool:
-    columns = [column for column in (table.texts, table.pairs, table.labels) if column]
-    return any(not column[row].strip() for column in columns)

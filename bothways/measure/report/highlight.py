@@ -48,6 +48,7 @@ def render_passage(
         parts.append(omission(start - position))
         parts.append(mark_spans(text, start, end, spans=spans, notes=notes or {}))
         position = end
+
     return render_text(*parts, omission(len(text) - position))
 
 
