@@ -23,6 +23,7 @@ from bothways.tasks.task import Evaluator, LabelledRows
 
 DEFAULT_MAX_DROP = 0.5  # points
 MAX_ROWS = 2000  # that a drop is measured on
+NORMAL_95 = 1.96  # 95 % of a normal distribution lie within this many deviations of the mean
 JACKKNIFE_GROUPS = 20  # groups of rows; each is left out once
 
 
@@ -45,33 +46,40 @@ class Drop:
         return self.interval[1] <= max_drop or self.points <= max_drop >= 100  # false for NaN
 
     def check(self, max_drop: float, texts: int, change: str, way_out: str) -> None:
-        """InputError unless the upper end of the interval is within the allowed drop (in points). For the message: the
-        number of texts measured, the change that causes the drop, and an alternative (way_out)."""
-        high = self.interval[1]
+        """InputError unless the upper end of the interval is within the allowed drop.
+
+        max_drop: the allowed drop, in points.
+        texts: the number of texts measured, for the message.
+        change: the change that causes the drop, for the message.
+        way_out: an alternative, for the message.
+        """
         if self.is_within(max_drop):
             return
+
         reason = f"{change} {self}, measured on {format_count(texts, 'text')}; {max_drop:g} are allowed"
         if self.points < max_drop:
             needed = self.texts_needed(max_drop, texts)
-            more = f"about {needed:,} texts to measure on would tell"
+            reason += f", and it may lose more: about {needed:,} texts to measure on would tell"
             if needed > MAX_ROWS:
-                more += f", and at most {MAX_ROWS:,} are measured on"
-            reason += f", and it may lose more: {more}"
+                reason += f", and at most {MAX_ROWS:,} are measured on"
+
+        high = self.interval[1]
         allowance = f"{math.ceil(10 * high) / 10:g}" if math.isfinite(high) else "more"
         raise InputError(f"{reason}; {way_out}, or allow {allowance} with {flag('max_drop')}")
 
     def texts_needed(self, max_drop: float, texts: int) -> int:
-        """About how many texts it takes for an interval that is within the allowed drop. texts: those measured."""
-        ratio = 1.96 * self.standard_error / (max_drop - self.points)
-        # Without a changed prediction the standard error is that of one change, 100 / texts; else it is proportional to
-        # 1 / sqrt(texts).
+        """About how many texts it takes for an interval that is within the allowed drop. texts: the number measured."""
+        ratio = NORMAL_95 * self.standard_error / (max_drop - self.points)
+        # Without a changed prediction the standard error is the error of one change, 100 / texts; else it is
+        # proportional to 1 / sqrt(texts).
         is_unchanged = self.points == 0 and self.standard_error == 100 / texts
         return math.ceil(texts * (ratio if is_unchanged else ratio**2))
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the drop."""
-        return self.points - 1.96 * self.standard_error, self.points + 1.96 * self.standard_error
+        half = NORMAL_95 * self.standard_error
+        return self.points - half, self.points + half
 
     @property
     def is_gain(self) -> bool:
@@ -80,32 +88,47 @@ class Drop:
 
     def __str__(self) -> str:
         """'loses 0.40 points of accuracy (95 % interval 0.20 to 0.60)', or 'gains ...' with the gain's interval."""
-        low, high = self.interval
-        verb, points = "loses", self.points
-        if self.is_gain:
-            verb, points, low, high = "gains", -points, -high, -low
-        return f"{verb} {points:z.2f} points of {self.metric} (95 % interval {low:z.2f} to {high:z.2f})"
+        verb, sign = ("gains", -1) if self.is_gain else ("loses", 1)
+        low, high = sorted(sign * bound for bound in self.interval)
+        points = f"{sign * self.points:z.2f} points of {self.metric}"
+        return f"{verb} {points} (95 % interval {low:z.2f} to {high:z.2f})"
 
 
 def measure_drop(
-    evaluator: Evaluator[Any, Any], rows: Sequence[Any], predictions: Sequence[Any], reference: Sequence[Any]
+    evaluator: Evaluator[Any, Any],
+    rows: Sequence[Any],
+    predictions: Sequence[Any],
+    reference: Sequence[Any],
 ) -> Drop:
-    """The drop from the unchanged model's predictions (`reference`) to those of the changed model.
+    """The drop of the score from the unchanged to the changed model.
+
+    evaluator: scores predictions.
+    rows: the rows.
+    predictions, reference: the predictions of the changed and of the unchanged model.
 
     The standard error is a jackknife estimate over 20 groups of rows (Efron 1982). If no prediction has changed, it is
     computed as if one had.
     """
 
     def drop(indices: Sequence[int]) -> tuple[str, float]:
-        some_rows, after, before = ([column[index] for index in indices] for column in (rows, predictions, reference))
+        some_rows = [rows[index] for index in indices]
+        after = [predictions[index] for index in indices]
+        before = [reference[index] for index in indices]
         (metric, score), *_ = evaluator.score(some_rows, before, before).percentages.items()
         return metric, score - evaluator.score(some_rows, after, before).percentages[metric]
 
-    count, groups = len(rows), min(JACKKNIFE_GROUPS, len(rows))
-    metric, points = drop(range(count))
-    drops = np.array([drop([row for row in range(count) if row % groups != group])[1] for group in range(groups)])
-    error = float(np.sqrt((groups - 1) * drops.var()))
-    return Drop(metric, points, 100 / count if error == 0 else error)
+    num_rows = len(rows)
+    metric, points = drop(range(num_rows))
+
+    num_groups = min(JACKKNIFE_GROUPS, num_rows)
+    drops = []
+    for group in range(num_groups):
+        others = [row for row in range(num_rows) if row % num_groups != group]
+        drops.append(drop(others)[1])
+    standard_error = float(np.sqrt((num_groups - 1) * np.array(drops).var()))
+    if standard_error == 0:
+        standard_error = 100 / num_rows
+    return Drop(metric, points, standard_error)
 
 
 def selected_on(model: Predictor, files: Iterable[TableSource]) -> dict[str, str]:

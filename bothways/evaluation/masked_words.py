@@ -17,14 +17,22 @@ from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.corpus.token_store import build_in_memory
 
 MOST_EXAMPLES = 4096
+# By the direction in which a model reads; "forward" otherwise.
 OBJECTIVES: dict[str, Literal["masked", "halves", "forward"]] = {
     "both": "masked",
     "halves": "halves",
-}  # by the direction in which a model reads; "forward" otherwise
+}
 
 
 def evaluate_masked_words(model: Predictor, files: Sequence[TableSource], settings: Evaluate) -> Scores:
-    """Perplexity of masked words of a pre-trained model, on new text; of next words, if it reads in one direction."""
+    """Perplexity of masked words of a pre-trained model, on new text; of next words, if it reads in one direction.
+
+    model: the model.
+    files: plain text, or tables with a column of texts.
+    settings: the settings of `evaluate`.
+
+    InputError if a window is named.
+    """
     from bothways.training.pretraining.heldout import HeldOut  # needs torch
 
     if settings.window is not None:
@@ -51,4 +59,6 @@ def evaluate_masked_words(model: Predictor, files: Sequence[TableSource], settin
         objective=OBJECTIVES.get(config.direction, "forward"),
     )
     scores = held_out.measure(model.module)
-    return Scores("perplexity", {**scores}, {"tokens": store.num_tokens, **count_skipped(skipped)})
+
+    counts = {"tokens": store.num_tokens, **count_skipped(skipped)}
+    return Scores("perplexity", {**scores}, counts)

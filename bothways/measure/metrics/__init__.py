@@ -30,8 +30,33 @@ from bothways.measure.metrics.intervals import (
 )
 from bothways.measure.metrics.ranking_metrics import query_scores, ranking_intervals, ranking_scores
 
-__all__ = ["TIE", "Interval", "Intervals", "answer_intervals", "answer_scores", "best_threshold", "classification"]
-__all__ += ["classification_intervals", "difference_interval", "entity_intervals", "entity_scores", "few_rows_warning"]
-__all__ += ["mean_and_std", "mean_intervals", "multi_label", "multi_label_intervals", "perplexity", "query_scores"]
-__all__ += ["ranking_intervals", "ranking_scores", "regression", "regression_intervals", "reliability", "span_scores"]
-__all__ += ["unigram_loss", "unigram_probabilities", "wilson_interval", "with_intervals"]
+__all__ = [
+    "TIE",
+    "Interval",
+    "Intervals",
+    "answer_intervals",
+    "answer_scores",
+    "best_threshold",
+    "classification",
+    "classification_intervals",
+    "difference_interval",
+    "entity_intervals",
+    "entity_scores",
+    "few_rows_warning",
+    "mean_and_std",
+    "mean_intervals",
+    "multi_label",
+    "multi_label_intervals",
+    "perplexity",
+    "query_scores",
+    "ranking_intervals",
+    "ranking_scores",
+    "regression",
+    "regression_intervals",
+    "reliability",
+    "span_scores",
+    "unigram_loss",
+    "unigram_probabilities",
+    "wilson_interval",
+    "with_intervals",
+]

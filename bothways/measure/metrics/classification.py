@@ -27,23 +27,34 @@ Label = TypeVar("Label", str, int)
 
 
 def classification(
-    gold: Sequence[Label], predicted: Sequence[Label], *, positive: Label | None = None
+    gold: Sequence[Label],
+    predicted: Sequence[Label],
+    *,
+    positive: Label | None = None,
 ) -> dict[str, float]:
     """accuracy, f1_macro, f1_micro, Matthews correlation (0 if undefined), `majority` and, with two classes, f1.
 
-    majority: the accuracy of always predicting the most frequent gold label. f1: F1 of the class `positive`; by
-    default, if gold and predicted labels have two classes, of the last in sorted order (1 of 0 and 1; "pos" of
-    "neg" and "pos").
+    gold, predicted: the label of each text.
+    positive: the class whose F1 is f1; by default, if gold and predicted labels have two classes, the last in sorted
+        order (1 of 0 and 1; "pos" of "neg" and "pos").
+
+    majority is the accuracy of always predicting the most frequent gold label.
+
+    >>> classification([0, 1, 1, 0], [0, 1, 0, 0])["accuracy"]
+    0.75
     """
     names = sorted(set(gold) | set(predicted))
     index_by_name = {name: index for index, name in enumerate(names)}
-    gold_N, predicted_N = (np.array([index_by_name[label] for label in labels]) for labels in (gold, predicted))
+    gold_N = np.array([index_by_name[label] for label in gold])
+    predicted_N = np.array([index_by_name[label] for label in predicted])
+
     gold_C, predicted_C, right_C = (
         np.bincount(labels, minlength=len(names)).astype(float)
         for labels in (gold_N, predicted_N, gold_N[gold_N == predicted_N])
     )
     f1_C = 2 * right_C / (gold_C + predicted_C)
     accuracy = float(right_C.sum() / len(gold))
+
     scores = {
         "accuracy": accuracy,
         "f1_macro": float(f1_C.mean()),
@@ -51,18 +62,25 @@ def classification(
         "matthews": _matthews(gold_C, predicted_C, right_C),
         "majority": float(gold_C.max() / len(gold)),
     }
-    if positive is None and len(names) == 2:
-        positive = names[1]
+    positive = _positive(names, positive)
     if positive is not None:
         scores["f1"] = float(f1_C[index_by_name[positive]]) if positive in index_by_name else 0.0
     return scores
 
 
+def _positive(names: Sequence[Label], positive: Label | None) -> Label | None:
+    """The class of f1: the one that is named, else the last of two."""
+    if positive is None and len(names) == 2:
+        return names[1]
+    return positive
+
+
 def _matthews(gold_C: np.ndarray, predicted_C: np.ndarray, right_C: np.ndarray) -> float:
     """The correlation of gold and predicted classes (Gorodkin 2004, eq. 8), from their counts."""
     total = gold_C.sum()
+    covariance = right_C.sum() * total - gold_C @ predicted_C
     variances = (total**2 - predicted_C @ predicted_C) * (total**2 - gold_C @ gold_C)
-    return float((right_C.sum() * total - gold_C @ predicted_C) / np.sqrt(variances)) if variances else 0.0
+    return float(covariance / np.sqrt(variances)) if variances else 0.0
 
 
 def classification_intervals(
@@ -72,78 +90,123 @@ def classification_intervals(
     positive: Label | None = None,
     groups: Sequence[Hashable] | None = None,
 ) -> Intervals:
-    """95 % intervals of the scores of `classification`. groups: texts of a group are resampled together; None: all
-    texts are independent."""
+    """95 % intervals of the scores of `classification`.
+
+    gold, predicted: the label of each text.
+    positive: the class whose F1 is f1, as for `classification`.
+    groups: texts of a group are resampled together; None: all texts are independent.
+    """
     names = sorted(set(gold) | set(predicted))
-    if positive is None and len(names) == 2:
-        positive = names[1]
+    positive = _positive(names, positive)
     rows = range(len(gold))
-    gold_decisions, predicted_decisions = (list(zip(rows, labels, strict=True)) for labels in (gold, predicted))
-    bounds = decision_intervals(gold_decisions, predicted_decisions, _units(groups, len(gold)), positive)
-    is_right = [a == b for a, b in zip(gold, predicted, strict=True)]
-    accuracy = _proportion_interval(is_right, bounds["f1"], bounds.num_units)  # micro F1 of one label is accuracy
-    sources = {"accuracy": "f1", "f1_micro": "f1", "f1_macro": "f1_macro", "matthews": "matthews"}
-    sources |= {} if positive is None else {"f1": "f1_positive"}
-    intervals = {name: bounds[source] for name, source in sources.items()} | {
-        "accuracy": accuracy,
-        "f1_micro": accuracy,
+    bounds = decision_intervals(
+        list(zip(rows, gold, strict=True)),
+        list(zip(rows, predicted, strict=True)),
+        _units(groups, len(gold)),
+        positive,
+    )
+
+    sources = {
+        "accuracy": "f1",
+        "f1_micro": "f1",
+        "f1_macro": "f1_macro",
+        "matthews": "matthews",
     }
+    if positive is not None:
+        sources["f1"] = "f1_positive"
+    intervals = {name: bounds[source] for name, source in sources.items()}
     resamples = {name: bounds.resamples[source] for name, source in sources.items()}
+
+    # With one label per text, micro F1 equals accuracy: both are proportions of texts.
+    is_right = [a == b for a, b in zip(gold, predicted, strict=True)]
+    accuracy = _proportion_interval(is_right, bounds["f1"], bounds.num_units)
+    intervals["accuracy"] = accuracy
+    intervals["f1_micro"] = accuracy
     return Intervals(intervals, resamples, bounds.num_units)
 
 
 def _units(groups: Sequence[Hashable] | None, num_rows: int) -> np.ndarray:
-    return np.arange(num_rows) if groups is None else resampling_units(groups)
+    if groups is None:
+        return np.arange(num_rows)
+    return resampling_units(groups)
 
 
 def _proportion_interval(is_right: Sequence[bool], clustered: Interval, num_units: int) -> Interval:
     """Wilson's interval if all rows are independent, else the bootstrap interval over groups."""
-    return wilson_interval(sum(is_right), len(is_right)) if num_units == len(is_right) else clustered
+    if num_units == len(is_right):
+        return wilson_interval(sum(is_right), len(is_right))
+    return clustered
 
 
 def multi_label(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
+    gold: Sequence[Collection[str]],
+    predicted: Sequence[Collection[str]],
+    names: Sequence[str],
 ) -> dict[str, float]:
-    """Multi-label scores over the labels `names`: subset accuracy, f1_micro, f1_macro, f1_samples and `majority`.
+    """Multi-label scores: subset accuracy, f1_micro, f1_macro, f1_samples and `majority`.
 
-    accuracy: the fraction of texts whose label set is exactly right. majority: the accuracy of always predicting the
+    gold, predicted: the labels of each text.
+    names: all labels.
+
+    accuracy is the fraction of texts whose label set is exactly right, majority the accuracy of always predicting the
     most frequent label set. A text without gold and predicted labels has F1 1. f1_macro skips labels that occur neither
     in the gold labels nor in the predictions.
     """
-    gold_NC, predicted_NC = indicators(gold, names), indicators(predicted, names)
-    right_NC, total_NC = 2 * (gold_NC & predicted_NC), gold_NC.astype(int) + predicted_NC
+    gold_NC = indicators(gold, names)
+    predicted_NC = indicators(predicted, names)
+    right_NC = 2 * (gold_NC & predicted_NC)
+    total_NC = gold_NC.astype(int) + predicted_NC
+
+    f1_C = _ratio(right_NC.sum(axis=0), total_NC.sum(axis=0))
+    f1_N = _ratio(right_NC.sum(axis=1), total_NC.sum(axis=1))
     used_C = total_NC.any(axis=0)
     return {
         "accuracy": float((gold_NC == predicted_NC).all(axis=1).mean()),
         "f1_micro": float(_ratio(right_NC.sum(), total_NC.sum())),
-        "f1_macro": float(_ratio(right_NC.sum(axis=0), total_NC.sum(axis=0))[used_C].mean()) if used_C.any() else 1.0,
-        "f1_samples": float(_ratio(right_NC.sum(axis=1), total_NC.sum(axis=1)).mean()),
+        "f1_macro": float(f1_C[used_C].mean()) if used_C.any() else 1.0,
+        "f1_samples": float(f1_N.mean()),
         "majority": Counter(map(frozenset, gold)).most_common(1)[0][1] / len(gold),
     }
 
 
 def multi_label_intervals(
-    gold: Sequence[Collection[str]], predicted: Sequence[Collection[str]], groups: Sequence[Hashable] | None = None
+    gold: Sequence[Collection[str]],
+    predicted: Sequence[Collection[str]],
+    groups: Sequence[Hashable] | None = None,
 ) -> Intervals:
-    """95 % intervals of the scores of `multi_label`. groups: texts of a group are resampled together; None: all texts
-    are independent."""
-    rows, unit_N = range(len(gold)), _units(groups, len(gold))
-    gold_decisions, predicted_decisions = (
-        [(row, label) for row in rows for label in labels[row]] for labels in (gold, predicted)
-    )
-    bounds = decision_intervals(gold_decisions, predicted_decisions, unit_N)
-    label_sets = [(set(a), set(b)) for a, b in zip(gold, predicted, strict=True)]
-    is_right = [a == b for a, b in label_sets]
-    samples = [2 * len(a & b) / len([*a, *b]) if a or b else 1.0 for a, b in label_sets]
-    means = mean_intervals({"accuracy": [*map(float, is_right)], "f1_samples": samples}, unit_N.tolist())
+    """95 % intervals of the scores of `multi_label`.
+
+    gold, predicted: the labels of each text.
+    groups: texts of a group are resampled together; None: all texts are independent.
+    """
+    unit_N = _units(groups, len(gold))
+    bounds = decision_intervals(_row_labels(gold), _row_labels(predicted), unit_N)
+
+    is_right = []
+    f1_by_text = []
+    for gold_labels, predicted_labels in zip(map(set, gold), map(set, predicted), strict=True):
+        is_right.append(gold_labels == predicted_labels)
+        total = len(gold_labels) + len(predicted_labels)
+        f1_by_text.append(2 * len(gold_labels & predicted_labels) / total if total else 1.0)
+    means = mean_intervals({"accuracy": [*map(float, is_right)], "f1_samples": f1_by_text}, unit_N.tolist())
+
     intervals = {
         "accuracy": _proportion_interval(is_right, means["accuracy"], means.num_units),
         "f1_micro": bounds["f1"],
         "f1_macro": bounds["f1_macro"],
         "f1_samples": means["f1_samples"],
     }
-    resamples = {"f1_micro": bounds.resamples["f1"], "f1_macro": bounds.resamples["f1_macro"], **means.resamples}
+    resamples = {
+        "f1_micro": bounds.resamples["f1"],
+        "f1_macro": bounds.resamples["f1_macro"],
+        **means.resamples,
+    }
     return Intervals(intervals, resamples, bounds.num_units)
+
+
+def _row_labels(labels: Sequence[Collection[str]]) -> list[tuple[int, str]]:
+    """(row, label) of every label."""
+    return [(row, label) for row, row_labels in enumerate(labels) for label in row_labels]
 
 
 def indicators(labels: Sequence[Collection[str]], names: Sequence[str]) -> np.ndarray:
@@ -166,27 +229,40 @@ def regression(gold: Sequence[float] | np.ndarray, predicted: Sequence[float] | 
 
     variance: of the gold numbers, that is, the squared error of always predicting their mean.
     """
-    gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
+    gold_N = np.asarray(gold, float)
+    predicted_N = np.asarray(predicted, float)
     return _number_scores(gold_N, predicted_N, _order(gold_N), _order(predicted_N))
 
 
 def regression_intervals(
-    gold: Sequence[float], predicted: Sequence[float], groups: Sequence[Hashable] | None = None
+    gold: Sequence[float],
+    predicted: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
 ) -> Intervals:
-    """95 % intervals of the correlations and errors of `regression`. groups: texts of a group are resampled together;
-    None: all texts are independent."""
-    gold_N, predicted_N = np.asarray(gold, float), np.asarray(predicted, float)
-    columns = (gold_N, predicted_N, _order(gold_N), _order(predicted_N))  # sorted once, not for every resample
+    """95 % intervals of the correlations and errors of `regression`.
+
+    gold, predicted: the number of each text.
+    groups: texts of a group are resampled together; None: all texts are independent.
+    """
+    gold_N = np.asarray(gold, float)
+    predicted_N = np.asarray(predicted, float)
+    # Sorted once, not for every resample.
+    gold_order_N = _order(gold_N)
+    predicted_order_N = _order(predicted_N)
     unit_N = _units(groups, len(gold_N))
 
     def scores(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
-        resamples = [np.repeat(np.arange(len(gold_N)), drawn_U[unit_N]) for drawn_U in draws_BU]
-        scores_by_resample = [_number_scores(*(column[rows] for column in columns)) for rows in resamples]
-        return {name: np.array([one[name] for one in scores_by_resample]) for name in scores_by_resample[0]}
+        scores_by_resample = []
+        for drawn_U in draws_BU:
+            rows = np.repeat(np.arange(len(gold_N)), drawn_U[unit_N])
+            resample = _number_scores(gold_N[rows], predicted_N[rows], gold_order_N[rows], predicted_order_N[rows])
+            scores_by_resample.append(resample)
+        return {name: np.array([resample[name] for resample in scores_by_resample]) for name in scores_by_resample[0]}
 
     def widened(name: str, bounds: Interval, value: float) -> Interval:
-        is_correlation = name in ("pearson", "spearman")
-        return widen_correlation(bounds, value, len(gold_N)) if is_correlation else (max(bounds[0], 0.0), bounds[1])
+        if name in ("pearson", "spearman"):
+            return widen_correlation(bounds, value, len(gold_N))
+        return max(bounds[0], 0.0), bounds[1]  # no error is negative
 
     bounds = bootstrap(int(unit_N.max()) + 1, scores, widened)
     del bounds["variance"]
@@ -194,7 +270,10 @@ def regression_intervals(
 
 
 def _number_scores(
-    gold_N: np.ndarray, predicted_N: np.ndarray, gold_order_N: np.ndarray, predicted_order_N: np.ndarray
+    gold_N: np.ndarray,
+    predicted_N: np.ndarray,
+    gold_order_N: np.ndarray,
+    predicted_order_N: np.ndarray,
 ) -> dict[str, float]:
     return {
         "pearson": _pearson(gold_N, predicted_N),
@@ -208,9 +287,13 @@ def _number_scores(
 def _pearson(a_N: np.ndarray, b_N: np.ndarray) -> float:
     if np.ptp(a_N) == 0 or np.ptp(b_N) == 0:
         return 0.0
-    a_N, b_N = a_N - a_N.mean(), b_N - b_N.mean()
-    # Sums, not products of matrices: those would start threads, which a thousand resamples on a busy machine wait for.
-    return float((a_N * b_N).sum() / (math.sqrt((a_N**2).sum()) * math.sqrt((b_N**2).sum())))
+
+    a_N = a_N - a_N.mean()
+    b_N = b_N - b_N.mean()
+    # Sums, not products of matrices: products start threads, which a thousand resamples on a busy machine wait for.
+    covariance = (a_N * b_N).sum()
+    deviations = math.sqrt((a_N**2).sum()) * math.sqrt((b_N**2).sum())
+    return float(covariance / deviations)
 
 
 def _order(values_N: np.ndarray) -> np.ndarray:
@@ -247,16 +330,26 @@ class Reliability:
 def reliability(confidences: Sequence[float], right: Sequence[bool], bins: int = 10) -> Reliability:
     """Confidence and accuracy in bins of equal width, the first being (0, 1/bins] (Guo 2017, eq. 3); no empty bins.
 
-    confidences: the probability of each predicted label, in 0..1. right: whether the prediction is correct.
+    confidences: the probability of each predicted label, in 0..1.
+    right: whether each prediction is correct.
+    bins: the number of bins.
     """
-    confidences_N, right_N = np.asarray(confidences, float), np.asarray(right, float)
+    confidences_N = np.asarray(confidences, float)
+    right_N = np.asarray(right, float)
     bin_N = np.clip(np.ceil(confidences_N * bins).astype(int) - 1, 0, bins - 1)
-    filled = [
-        Bin(float(confidences_N[bin_N == number].mean()), float(right_N[bin_N == number].mean()), int(count))
-        for number, count in enumerate(np.bincount(bin_N, minlength=bins))
-        if count
-    ]
-    gaps = sum(filled_bin.count * abs(filled_bin.accuracy - filled_bin.confidence) for filled_bin in filled)
+
+    filled = []
+    for number in range(bins):
+        is_inside_N = bin_N == number
+        if is_inside_N.any():
+            filled.append(
+                Bin(
+                    confidence=float(confidences_N[is_inside_N].mean()),
+                    accuracy=float(right_N[is_inside_N].mean()),
+                    count=int(is_inside_N.sum()),
+                )
+            )
+    gaps = sum(bin.count * abs(bin.accuracy - bin.confidence) for bin in filled)
     return Reliability(filled, gaps / len(right_N))
 
 
@@ -278,4 +371,5 @@ def unigram_loss(counts_V: np.ndarray, targets_M: np.ndarray) -> float:
 
 def mean_and_std(scores: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation (0 for a single score)."""
-    return float(np.mean(scores)), float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+    return float(np.mean(scores)), deviation

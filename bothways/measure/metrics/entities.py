@@ -14,13 +14,23 @@ LocatedSpan = tuple[Hashable, str, int, int]  # (document, label, start, end), i
 
 
 def entity_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme, *, strict: bool = False
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    scheme: Scheme,
+    *,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """The scores of `span_scores`, and `accuracy`: the fraction of words with the right tag.
 
-    gold, predicted: one sequence of tags per text.
-    Gold and predicted tags may mix IOB1, IOB2 and BIOES (see `tags_to_spans`); accuracy compares tags literally.
+    gold, predicted: one sequence of tags per text. They may mix IOB1, IOB2 and BIOES (see `tags_to_spans`); accuracy
+        compares tags literally.
+    scheme: the scheme of the tags.
+    strict: only spans whose tags are written exactly as the scheme writes them (seqeval's strict mode).
+
     InputError if the numbers of sequences, or of tags in one sequence, differ.
+
+    >>> entity_scores([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]], "iob2")["f1"]
+    0.0
     """
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} gold sequences of tags, {len(predicted)} predicted; give one per text")
@@ -29,13 +39,10 @@ def entity_scores(
             raise InputError(
                 f"sequence {index}: {len(gold_tags)} gold tags, {len(predicted_tags)} predicted; give one per word"
             )
-    correct = sum(
-        a == b
-        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
-        for a, b in zip(gold_tags, predicted_tags, strict=True)
-    )
+
     scores = span_scores(_located(gold, scheme, strict), _located(predicted, scheme, strict))
-    return {**scores, "accuracy": _ratio(correct, sum(map(len, gold)))}
+    num_right = sum(map(_count_right, gold, predicted))
+    return {**scores, "accuracy": _ratio(num_right, sum(map(len, gold)))}
 
 
 def entity_intervals(
@@ -46,26 +53,34 @@ def entity_intervals(
 ) -> Intervals:
     """95 % intervals of precision, recall, f1, f1_macro and accuracy of `entity_scores`.
 
+    gold, predicted: one sequence of tags per text.
+    scheme: the scheme of the tags; "plain" tags are no spans, and have an accuracy alone.
     groups: the document of each sequence; documents are resampled as a whole. Without groups, or with only one,
-    sequences are resampled.
+        sequences are resampled.
     """
     groups = range(len(gold)) if groups is None else groups
     accuracies = [
-        _ratio(sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True)), len(gold_tags))
+        _ratio(_count_right(gold_tags, predicted_tags), len(gold_tags))
         for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
     ]
     accuracy = mean_intervals({"accuracy": accuracies}, groups, [*map(len, gold)])
     if scheme == "plain":
         return accuracy
+
     bounds = decision_intervals(
-        _located(gold, scheme, False), _located(predicted, scheme, False), resampling_units(groups)
+        _located(gold, scheme, strict=False),
+        _located(predicted, scheme, strict=False),
+        resampling_units(groups),
     )
+    # Without the Matthews correlation, which assumes one decision per row.
     names = ("precision", "recall", "f1", "f1_macro")
-    return Intervals(
-        {**{name: bounds[name] for name in names}, **accuracy},
-        {**{name: bounds.resamples[name] for name in names}, **accuracy.resamples},
-        bounds.num_units,
-    )
+    intervals = {name: bounds[name] for name in names}
+    resamples = {name: bounds.resamples[name] for name in names}
+    return Intervals({**intervals, **accuracy}, {**resamples, **accuracy.resamples}, bounds.num_units)
+
+
+def _count_right(gold_tags: Sequence[str], predicted_tags: Sequence[str]) -> int:
+    return sum(gold_tag == tag for gold_tag, tag in zip(gold_tags, predicted_tags, strict=True))
 
 
 def _located(sequences: Sequence[Sequence[str]], scheme: Scheme, strict: bool) -> list[LocatedSpan]:
@@ -82,11 +97,13 @@ def span_scores(gold: Iterable[LocatedSpan], predicted: Iterable[LocatedSpan]) -
     by_type: {label: {precision, recall, f1, support}}, sorted by label; support is the number of gold spans. Duplicate
     spans count once.
     """
-    gold, predicted = set(gold), set(predicted)
-    labels = sorted({label for _, label, _, _ in gold | predicted})
-    by_type = {label: _span_scores(_with_label(gold, label), _with_label(predicted, label)) for label in labels}
+    gold = set(gold)
+    predicted = set(predicted)
     overall = _span_scores(gold, predicted)
     del overall["support"]
+
+    labels = sorted({label for _, label, _, _ in gold | predicted})
+    by_type = {label: _span_scores(_with_label(gold, label), _with_label(predicted, label)) for label in labels}
     f1_macro = _ratio(sum(scores["f1"] for scores in by_type.values()), len(by_type))
     return {**overall, "f1_macro": f1_macro, "by_type": by_type}
 

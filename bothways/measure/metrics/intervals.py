@@ -22,31 +22,52 @@ Decision = tuple[Any, ...]  # (index of the row, label, position in the row): th
 # How often each unit is drawn in each resample [B, U] -> scores by name [B].
 Statistic = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 Widen = Callable[[str, Interval, float], Interval]  # name of a score, its bounds and its value -> its bounds
-RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 1000, 200, 2 * 10**7
-FEW_SUMMED = 8  # fewer values are added in their order, so that zeros between them change no bit of the sum
+
+RESAMPLES = 1000
+FEWEST_RESAMPLES = 200  # however many units there are
+MOST_DRAWS = 2 * 10**7  # units times resamples: from 20,000 units on, fewer resamples are drawn
 BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a processor's cache
 FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
+FEW_SUMMED = 8  # fewer values are added in their order, so that zeros between them change no bit of the sum
+
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
 # The 0.975 quantiles of Student's t with 1, 2, ... FEW_UNITS - 2 degrees of freedom.
 T = (
-    12.706204736174694, 4.302652729749462, 3.1824463052837078, 2.7764451051977934, 2.5705818356363146,
-    2.4469118511449786, 2.364624251592784, 2.306004135204166, 2.262157162798205, 2.228138851986274,
-    2.200985160091639, 2.1788128296672284, 2.1603686564627913, 2.144786687917804, 2.131449545559776,
-    2.1199052992212546, 2.1098155778333156, 2.1009220402410382,
-)  # fmt: skip
+    12.706204736174694,
+    4.302652729749462,
+    3.1824463052837078,
+    2.7764451051977934,
+    2.5705818356363146,
+    2.4469118511449786,
+    2.364624251592784,
+    2.306004135204166,
+    2.262157162798205,
+    2.228138851986274,
+    2.200985160091639,
+    2.1788128296672284,
+    2.1603686564627913,
+    2.144786687917804,
+    2.131449545559776,
+    2.1199052992212546,
+    2.1098155778333156,
+    2.1009220402410382,
+)
 Z = 1.96  # 95 % of a normal distribution lie within this many deviations of the mean
 TIE = 1e-9  # scores that differ by less are equal: they are sums of floats in different orders
 
 
-def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
-    """The Wilson interval of the proportion successes / trials (Wilson 1927); 95 % with the default z."""
-    if not trials:
-        return 0.0, 1.0
-    share = successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return max(0.0, middle - half), min(1.0, middle + half)
+class Intervals(dict[str, Interval]):
+    """95 % intervals of scores by name.
+
+    resamples: the scores in each bootstrap resample, [B] by name.
+    num_units: the number of units that were drawn.
+    """
+
+    def __init__(self, bounds: Mapping[str, Interval], resamples: Mapping[str, np.ndarray], num_units: int) -> None:
+        super().__init__(bounds)
+        self.resamples = resamples
+        self.num_units = num_units
 
 
 def with_intervals(scores: Mapping[str, Any], bounds: Mapping[str, Interval]) -> dict[str, Any]:
@@ -60,10 +81,17 @@ def with_intervals(scores: Mapping[str, Any], bounds: Mapping[str, Interval]) ->
 
 
 def few_rows_warning(num_rows: int, rows: str, split: str, way_out: str = "") -> str:
-    """A warning if a split has fewer than FEW_ROWS rows; else "". way_out: "" for that of a table that a model is
-    fine-tuned on."""
+    """A warning if a split has fewer than FEW_ROWS rows; else "".
+
+    num_rows: the number of rows.
+    rows: the noun for them, such as texts.
+    split: the split or the file that has them.
+    way_out: the advice; "" for the advice on a table that a model is fine-tuned on.
+    """
     if num_rows >= FEW_ROWS:
         return ""
+
+    # An example that a reader can judge: the interval of 90 % right.
     low, high = wilson_interval(0.9 * num_rows, num_rows)
     way_out = way_out or f"cross-validate with {flag('folds', 5)} (finetune), which scores every row"
     return (
@@ -72,119 +100,45 @@ def few_rows_warning(num_rows: int, rows: str, split: str, way_out: str = "") ->
     )
 
 
-class Intervals(dict[str, Interval]):
-    """95 % intervals of scores by name. resamples: the scores in each bootstrap resample, [B] by name; num_units: the
-    number of units that were drawn."""
+def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
+    """The Wilson interval of the proportion successes / trials (Wilson 1927); 95 % with the default z.
 
-    def __init__(self, bounds: Mapping[str, Interval], resamples: Mapping[str, np.ndarray], num_units: int) -> None:
-        super().__init__(bounds)
-        self.resamples, self.num_units = resamples, num_units
-
-
-def bootstrap(num_units: int, statistic: Statistic, widen: Widen) -> Intervals:
-    """The `percentile_interval` of each score over resamples of the units, widened.
-
-    With very many units, fewer resamples are drawn (see MOST_DRAWS).
+    >>> wilson_interval(30, 30)
+    (0.8864829086095221, 1.0)
     """
-    blocks = [statistic(draws_BU) for draws_BU in draw_resamples(num_units)]
-    resamples = {name: np.concatenate([scores[name] for scores in blocks]) for name in blocks[0]}
-    whole = statistic(np.ones((1, num_units), np.int64))  # each unit once
-    values = {name: float(score_B[0]) for name, score_B in whole.items()}
-    bounds = {
-        name: widen(name, percentile_interval(values[name], resamples_B, num_units), values[name])
-        for name, resamples_B in resamples.items()
-    }
-    return Intervals(bounds, resamples, num_units)
+    if not trials:
+        return 0.0, 1.0
 
-
-def draw_resamples(num_units: int) -> Iterator[np.ndarray]:
-    """How often each unit is drawn in each resample, in blocks [B, U] of about BLOCK_DRAWS draws."""
-    num_resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
-    size = max(1, BLOCK_DRAWS // num_units)
-    draw = _draw_few if num_units <= FEW_DRAWS else _draw_block
-    for first in range(0, num_resamples, size):
-        yield draw(num_units, first, min(first + size, num_resamples))
-
-
-def _draw_block(num_units: int, first: int, last: int) -> np.ndarray:
-    draws_BU = np.empty((last - first, num_units), np.int64)
-    for row, resample in enumerate(range(first, last)):
-        drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
-        draws_BU[row] = np.bincount(drawn, minlength=num_units)
-    draws_BU.flags.writeable = False
-    return draws_BU
-
-
-_draw_few = lru_cache(maxsize=64)(_draw_block)  # a run scores the same rows many times
-
-
-def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
-    """The 2.5th and 97.5th percentiles of the resamples.
-
-    With fewer than FEW_UNITS units they are moved away from the value, by the factor between a t interval with the
-    sample variance and a normal interval with the variance of the resamples.
-    """
-    low, high = np.quantile(resamples_B, (0.025, 0.975))
-    if 1 < num_units < FEW_UNITS:
-        factor = T[num_units - 2] / Z * math.sqrt(num_units / (num_units - 1))
-        low, high = min(low, value - (value - low) * factor), max(high, value + (high - value) * factor)
-    return float(low), float(high)
-
-
-def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
-    """`bounds`, within `lowest` and 1, and extended to the Wilson interval of `value` where that is wider.
-
-    value: taken as a proportion of `trials` between `lowest` and 1; outside, which the Matthews correlation of spans
-    can be, as the nearer end.
-    """
-    share = min(max((value - lowest) / (1 - lowest), 0.0), 1.0)
-    low, high = wilson_interval(share * trials, trials)
-    low, high = lowest + (1 - lowest) * low, lowest + (1 - lowest) * high
-    return min(max(bounds[0], lowest), low), max(min(bounds[1], 1.0), high)
-
-
-def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval:
-    """`bounds`, within -1 and 1, and extended to Fisher's interval (1921) where that is wider.
-
-    Its standard error is that of Bonett and Wright (2000) for ranks. Correlations of N rows are limited to 1 - 2 / N,
-    since a perfect one has no interval. With three rows or fewer the interval is -1 to 1.
-    """
-    if num_rows <= 3:
-        return -1.0, 1.0
-    limit = 1 - 2 / num_rows
-    limited = min(max(value, -limit), limit)
-    half = Z * math.sqrt((1 + limited**2 / 2) / (num_rows - 3))
-    low, high = (math.tanh(math.atanh(limited) + sign * half) for sign in (-1, 1))
-    return min(max(bounds[0], -1.0), low, value), max(min(bounds[1], 1.0), high, value)
-
-
-def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
-    """95 % interval of the difference of two scores in 0..1 on the same rows, from paired resamples.
-
-    If all units agree, no resample differs; so it is never narrower than the interval of as many units with four more,
-    two of which favour either side (Agresti and Min 2005).
-    """
-    low, high = percentile_interval(value, resamples_B, num_units)
-    middle, half = value * num_units / (num_units + 4), 2 * Z / (num_units + 4)
-    return min(low, value, middle - half), max(high, value, middle + half)
+    share = successes / trials
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    variance = share * (1 - share) / trials + z * z / (4 * trials * trials)
+    half = z / scale * math.sqrt(variance)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def resampling_units(groups: Sequence[Hashable]) -> np.ndarray:
     """The resampling unit of each row: its group, or the row itself if there is only one group. [N]"""
     unit_by_group: dict[Hashable, int] = {}
     unit_N = np.array([unit_by_group.setdefault(group, len(unit_by_group)) for group in groups], np.int64)
-    return unit_N if len(unit_by_group) > 1 else np.arange(len(groups))
+    if len(unit_by_group) > 1:
+        return unit_N
+    return np.arange(len(groups))
 
 
 def mean_intervals(
-    columns: Mapping[str, Sequence[float]], groups: Sequence[Hashable], weights: Sequence[float] | None = None
+    columns: Mapping[str, Sequence[float]],
+    groups: Sequence[Hashable],
+    weights: Sequence[float] | None = None,
 ) -> Intervals:
     """95 % intervals of the weighted means of columns of values in 0..1, which have a value per row.
 
-    groups: rows of a group are resampled together. weights: for example the number of words of a sentence, if its value
-    is a tag accuracy. None: all equal.
+    columns: the values by the name of the score.
+    groups: rows of a group are resampled together.
+    weights: for example the number of words of a sentence, if its value is a tag accuracy. None: all equal.
     """
-    unit_N, weight_N = resampling_units(groups), np.ones(len(groups)) if weights is None else np.asarray(weights, float)
+    unit_N = resampling_units(groups)
+    weight_N = np.ones(len(groups)) if weights is None else np.asarray(weights, float)
     weight_U = np.bincount(unit_N, weight_N)
     sums = {name: np.bincount(unit_N, np.asarray(values, float) * weight_N) for name, values in columns.items()}
 
@@ -197,30 +151,48 @@ def mean_intervals(
 
 
 def decision_intervals(
-    gold: Collection[Decision], predicted: Collection[Decision], unit_N: np.ndarray, positive: str | int | None = None
+    gold: Collection[Decision],
+    predicted: Collection[Decision],
+    unit_N: np.ndarray,
+    positive: str | int | None = None,
 ) -> Intervals:
-    """95 % intervals of the scores of `decision_scores`. unit_N: the resampling unit of each row."""
+    """95 % intervals of the scores of `decision_scores`.
+
+    gold, predicted: the decisions.
+    unit_N: the resampling unit of each row.
+    positive: the label of f1_positive; None: without this score.
+    """
     decision_sets = (set(gold), set(predicted), set(gold) & set(predicted))
-    index_by_label = {
-        label: index
-        for index, label in enumerate(sorted({decision[1] for decision in decision_sets[0] | decision_sets[1]}))
-    }
-    positive_index = index_by_label.setdefault(positive, len(index_by_label)) if positive is not None else None
-    units = [unit_N[np.array([decision[0] for decision in decisions], np.int64)] for decisions in decision_sets]
-    label_indices = [
-        np.array([index_by_label[decision[1]] for decision in decisions], np.int64) for decisions in decision_sets
-    ]
+    labels = {decision[1] for decision in decision_sets[0] | decision_sets[1]}
+    index_by_label = {label: index for index, label in enumerate(sorted(labels))}
+    positive_index = None
+    if positive is not None:
+        positive_index = index_by_label.setdefault(positive, len(index_by_label))
+
+    # Of each decision, the unit it is drawn with and the index of its label.
+    units = []
+    label_indices = []
+    for decisions in decision_sets:
+        units.append(unit_N[np.array([decision[0] for decision in decisions], np.int64)])
+        label_indices.append(np.array([index_by_label[decision[1]] for decision in decisions], np.int64))
 
     def scores(draws_BU: np.ndarray) -> dict[str, np.ndarray]:
-        gold_BC, predicted_BC, right_BC = (
-            np.stack([np.bincount(label_M, drawn_U[unit_M], len(index_by_label)) for drawn_U in draws_BU])
-            for unit_M, label_M in zip(units, label_indices, strict=True)
-        )
+        # A decision counts as often as its unit is drawn.
+        counts = []
+        for unit_M, label_M in zip(units, label_indices, strict=True):
+            by_resample = [np.bincount(label_M, drawn_U[unit_M], len(index_by_label)) for drawn_U in draws_BU]
+            counts.append(np.stack(by_resample))
+        gold_BC, predicted_BC, right_BC = counts
         return decision_scores(gold_BC, predicted_BC, right_BC, positive_index)
 
-    num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
     num_gold, num_predicted, _ = map(len, decision_sets)
-    trials = {"precision": num_predicted, "recall": num_gold, "f1_positive": (num_positive[0] + num_positive[1]) / 2}
+    num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
+    # F1 counts a decision that is gold and predicted twice, so half of both numbers are its trials.
+    trials = {
+        "precision": num_predicted,
+        "recall": num_gold,
+        "f1_positive": (num_positive[0] + num_positive[1]) / 2,
+    }
 
     def widened(name: str, bounds: Interval, value: float) -> Interval:
         lowest = -1.0 if name == "matthews" else 0.0
@@ -229,36 +201,166 @@ def decision_intervals(
     return bootstrap(int(unit_N.max()) + 1, scores, widened)
 
 
-def mean_of_used(value_BC: np.ndarray, used_BC: np.ndarray) -> np.ndarray:
-    """The mean of the values of each row that are used, 0 if none is; those that are not are 0. [B]"""
-    num_labels = value_BC.shape[1]
-    if num_labels < FEW_SUMMED or used_BC.all():
-        return np.asarray(value_BC.sum(1) / np.maximum(used_BC.sum(1), 1))
-    pairs = zip(value_BC, used_BC, strict=True)
-    return np.array([value_C[used_C].mean() if used_C.any() else 0.0 for value_C, used_C in pairs])
-
-
 def decision_scores(
-    gold_BC: np.ndarray, predicted_BC: np.ndarray, right_BC: np.ndarray, positive: int | None = None
+    gold_BC: np.ndarray,
+    predicted_BC: np.ndarray,
+    right_BC: np.ndarray,
+    positive: int | None = None,
 ) -> dict[str, np.ndarray]:
     """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label. [B]
 
     0 / 0 counts as 0. f1_macro skips labels without decisions; the correlation assumes one decision per row;
     f1_positive is the F1 of the label with index `positive`.
     """
-    gold_B, predicted_B, right_B = gold_BC.sum(1), predicted_BC.sum(1), right_BC.sum(1)
+    gold_B = gold_BC.sum(1)
+    predicted_B = predicted_BC.sum(1)
+    right_B = right_BC.sum(1)
     used_BC = gold_BC + predicted_BC > 0
     f1_BC = 2 * right_BC / np.maximum(gold_BC + predicted_BC, 1)
+
     covariance_B = right_B * gold_B - (gold_BC * predicted_BC).sum(1)
     squares_B = gold_B.astype(float) ** 2  # a product of two would overflow integers from 55,000 decisions on
     variances_B = (squares_B - (predicted_BC**2).sum(1)) * (squares_B - (gold_BC**2).sum(1))
+    deviations_B = np.sqrt(np.where(variances_B > 0, variances_B, 1))
+
     scores = {
         "precision": right_B / np.maximum(predicted_B, 1),
         "recall": right_B / np.maximum(gold_B, 1),
         "f1": 2 * right_B / np.maximum(gold_B + predicted_B, 1),
         "f1_macro": mean_of_used(f1_BC, used_BC),
-        "matthews": np.where(variances_B > 0, covariance_B / np.sqrt(np.where(variances_B > 0, variances_B, 1)), 0.0),
+        "matthews": np.where(variances_B > 0, covariance_B / deviations_B, 0.0),
     }
     if positive is not None:
         scores["f1_positive"] = f1_BC[:, positive]
     return scores
+
+
+def mean_of_used(value_BC: np.ndarray, used_BC: np.ndarray) -> np.ndarray:
+    """The mean of the values of each row that are used, 0 if none is; unused values are 0. [B]"""
+    num_labels = value_BC.shape[1]
+    if num_labels < FEW_SUMMED or used_BC.all():
+        return np.asarray(value_BC.sum(1) / np.maximum(used_BC.sum(1), 1))
+
+    # numpy sums more values in parts, so that zeros between them would change the last bits.
+    pairs = zip(value_BC, used_BC, strict=True)
+    return np.array([value_C[used_C].mean() if used_C.any() else 0.0 for value_C, used_C in pairs])
+
+
+def bootstrap(num_units: int, statistic: Statistic, widen: Widen) -> Intervals:
+    """The `percentile_interval` of each score over resamples of the units, widened.
+
+    num_units: the number of independent units; with very many, fewer resamples are drawn (see MOST_DRAWS).
+    statistic: the scores of each resample.
+    widen: makes an interval wider, where it would be too narrow.
+    """
+    blocks = [statistic(draws_BU) for draws_BU in draw_resamples(num_units)]
+    resamples = {name: np.concatenate([scores[name] for scores in blocks]) for name in blocks[0]}
+    whole = statistic(np.ones((1, num_units), np.int64))  # each unit once: the score itself
+
+    bounds = {}
+    for name, resamples_B in resamples.items():
+        value = float(whole[name][0])
+        bounds[name] = widen(name, percentile_interval(value, resamples_B, num_units), value)
+    return Intervals(bounds, resamples, num_units)
+
+
+def draw_resamples(num_units: int) -> Iterator[np.ndarray]:
+    """How often each unit is drawn in each resample, in blocks [B, U] of about BLOCK_DRAWS draws."""
+    num_resamples = max(FEWEST_RESAMPLES, min(RESAMPLES, MOST_DRAWS // num_units))
+    size = max(1, BLOCK_DRAWS // num_units)
+    draw = _draw_few if num_units <= FEW_DRAWS else _draw_block
+
+    for first in range(0, num_resamples, size):
+        yield draw(num_units, first, min(first + size, num_resamples))
+
+
+def _draw_block(num_units: int, first: int, last: int) -> np.ndarray:
+    draws_BU = np.empty((last - first, num_units), np.int64)
+    for row, resample in enumerate(range(first, last)):
+        # A generator for each resample: the draws are the same for any size of blocks.
+        drawn = generator(0, Purpose.BOOTSTRAP, resample).integers(num_units, size=num_units)
+        draws_BU[row] = np.bincount(drawn, minlength=num_units)
+
+    draws_BU.flags.writeable = False  # kept draws are shared by all callers
+    return draws_BU
+
+
+_draw_few = lru_cache(maxsize=64)(_draw_block)  # a run scores the same rows many times
+
+
+def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
+    """The 2.5th and 97.5th percentiles of the resamples.
+
+    With fewer than FEW_UNITS units they are moved away from the value, by the factor between a t interval with the
+    sample variance and a normal interval with the variance of the resamples.
+
+    value: the score of the rows themselves.
+    resamples_B: the score of each resample.
+    num_units: the number of units that were drawn.
+    """
+    low, high = np.quantile(resamples_B, (0.025, 0.975))
+    if 1 < num_units < FEW_UNITS:
+        factor = T[num_units - 2] / Z * math.sqrt(num_units / (num_units - 1))
+        low = min(low, value - (value - low) * factor)
+        high = max(high, value + (high - value) * factor)
+    return float(low), float(high)
+
+
+def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
+    """95 % interval of the difference of two scores in 0..1 on the same rows, from paired resamples.
+
+    If all units agree, no resample differs; so it is never narrower than the interval of as many units with four more,
+    two of which favour either side (Agresti and Min 2005).
+
+    value: the difference of the scores of the rows themselves.
+    resamples_B: the difference of the scores of each resample.
+    num_units: the number of units that were drawn.
+    """
+    low, high = percentile_interval(value, resamples_B, num_units)
+    middle = value * num_units / (num_units + 4)
+    half = 2 * Z / (num_units + 4)
+    return min(low, value, middle - half), max(high, value, middle + half)
+
+
+def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
+    """The bounds of a score, extended to the Wilson interval where that is wider.
+
+    bounds: cut to between `lowest` and 1.
+    value: taken as a proportion of `trials` between `lowest` and 1; outside, where the Matthews correlation of spans
+        can be, as the nearer end.
+    trials: the number of trials of the proportion.
+    lowest: the least value that the score can have.
+    """
+    share = min(max((value - lowest) / (1 - lowest), 0.0), 1.0)
+    low, high = wilson_interval(share * trials, trials)
+    low = lowest + (1 - lowest) * low
+    high = lowest + (1 - lowest) * high
+
+    bootstrap_low = max(bounds[0], lowest)
+    bootstrap_high = min(bounds[1], 1.0)
+    return min(bootstrap_low, low), max(bootstrap_high, high)
+
+
+def widen_correlation(bounds: Interval, value: float, num_rows: int) -> Interval:
+    """The bounds of a correlation, cut to between -1 and 1, and extended to Fisher's interval (1921) where it is wider.
+
+    The standard error is the one of Bonett and Wright (2000) for ranks. Correlations of N rows are limited to
+    1 - 2 / N, since a perfect one has no interval. With three rows or fewer the interval is -1 to 1.
+
+    bounds: the bootstrap interval.
+    value: the correlation.
+    num_rows: the number of rows.
+    """
+    if num_rows <= 3:
+        return -1.0, 1.0
+
+    limit = 1 - 2 / num_rows
+    limited = min(max(value, -limit), limit)
+    half = Z * math.sqrt((1 + limited**2 / 2) / (num_rows - 3))
+    # Correlations are skewed; their inverse hyperbolic tangents are nearly normal.
+    low = math.tanh(math.atanh(limited) - half)
+    high = math.tanh(math.atanh(limited) + half)
+
+    bootstrap_low = max(bounds[0], -1.0)
+    bootstrap_high = min(bounds[1], 1.0)
+    return min(bootstrap_low, low, value), max(bootstrap_high, high, value)

@@ -29,9 +29,40 @@ from bothways.measure.report.score_tables import (
 from bothways.measure.report.text_mistakes import AnswerMistake, AnswerMistakes, TagMistake, TagMistakes
 from bothways.measure.report.training_curves import TrainingCurves
 
-__all__ = ["CONFIDENT_LEARNING", "AnswerMistake", "AnswerMistakes", "BaselineComparison", "Bin", "ConfusionMatrix"]
-__all__ += ["FoldTable", "Highlight", "LabelIssue", "LabelIssues", "LabelMistake", "LabelMistakes", "LabelScore"]
-__all__ += ["LabelScores", "ModelScore", "NumberMistake", "NumberMistakes", "Page", "Refusals", "RowRemarks"]
-__all__ += ["ReliabilityDiagram"]
-__all__ += ["ScatterPlot", "ScoreSummary", "Section", "SeedScores", "SeedTable", "TagMistake", "TagMistakes"]
-__all__ += ["TokenLengths", "TrainingCurves", "column_kinds", "issue_columns", "render", "write", "write_predictions"]
+__all__ = [
+    "CONFIDENT_LEARNING",
+    "AnswerMistake",
+    "AnswerMistakes",
+    "BaselineComparison",
+    "Bin",
+    "ConfusionMatrix",
+    "FoldTable",
+    "Highlight",
+    "LabelIssue",
+    "LabelIssues",
+    "LabelMistake",
+    "LabelMistakes",
+    "LabelScore",
+    "LabelScores",
+    "ModelScore",
+    "NumberMistake",
+    "NumberMistakes",
+    "Page",
+    "Refusals",
+    "ReliabilityDiagram",
+    "RowRemarks",
+    "ScatterPlot",
+    "ScoreSummary",
+    "Section",
+    "SeedScores",
+    "SeedTable",
+    "TagMistake",
+    "TagMistakes",
+    "TokenLengths",
+    "TrainingCurves",
+    "column_kinds",
+    "issue_columns",
+    "render",
+    "write",
+    "write_predictions",
+]

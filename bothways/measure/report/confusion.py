@@ -20,7 +20,9 @@ from bothways.measure.report.markup import (
 
 MAX_LABELS = 20  # beyond that a matrix is hard to read
 MAX_PAIRS = 10
-MAX_HALF, MAX_HALF_NAME = 4, 14  # labels, and characters of a label, of a section that may take half the page
+# Labels, and characters of a label, of a section that may take half the page.
+MAX_HALF = 4
+MAX_HALF_NAME = 14
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,24 @@ class ConfusionMatrix(Section):
     def from_names(labels: Sequence[str], gold: Iterable[str], predicted: Iterable[str]) -> "ConfusionMatrix":
         """From the gold and predicted label of each text."""
         index_by_label = {label: index for index, label in enumerate(labels)}
-        indices = (map(index_by_label.__getitem__, names) for names in (gold, predicted))
-        return ConfusionMatrix(labels, Counter(zip(*indices, strict=True)))
+        counts = Counter(
+            (index_by_label[gold_label], index_by_label[label])
+            for gold_label, label in zip(gold, predicted, strict=True)
+        )
+        return ConfusionMatrix(labels, counts)
 
     @property
     def scores(self) -> list["LabelScore"]:
-        num_right = [self.counts.get((index, index), 0) for index in range(len(self.labels))]
-        return [*map(LabelScore.from_counts, self.labels, num_right, self._num_gold, self._sums(1))]
+        num_predicted = self._sums(1)
+        return [
+            LabelScore.from_counts(
+                label,
+                correct=self.counts.get((index, index), 0),
+                gold=self._num_gold[index],
+                predicted=num_predicted[index],
+            )
+            for index, label in enumerate(self.labels)
+        ]
 
     @cached_property
     def _num_gold(self) -> list[int]:
@@ -66,32 +79,45 @@ class ConfusionMatrix(Section):
         return len(self.labels) <= MAX_LABELS
 
     def body(self) -> Html:
-        matrix = self._matrix() if self._has_matrix else Html()
-        return join((matrix, self._pairs() if len(self.labels) > 2 else Html()))
+        parts = []
+        if self._has_matrix:
+            parts.append(self._matrix())
+        if len(self.labels) > 2:  # of two labels the matrix shows all confusions
+            parts.append(self._pairs())
+        return join(parts)
 
     def _matrix(self) -> Html:
         caption = "Rows: gold labels. Columns: predicted labels. Percentages are of the row. Correct cells are framed."
-        columns = [element("th", isolate(name), attributes={"scope": "col"}) for name in self.labels]
+
         corner = element("th", "gold", element("span.spread", "predicted →"), attributes={"scope": "col"})
+        columns = [element("th", isolate(name), attributes={"scope": "col"}) for name in self.labels]
         head = element("thead", element("tr", corner, *columns))
         body = element("tbody", *map(self._row, range(len(self.labels))))
         return scroll_frame(caption, element("table.matrix", head, body))
 
     def _row(self, gold: int) -> Html:
-        counts = [self.counts.get((gold, predicted), 0) for predicted in range(len(self.labels))]
         total = self._num_gold[gold]
         head = element(
-            "th.words", isolate(self.labels[gold]), element("span.spread", f"{total:,}"), attributes={"scope": "row"}
+            "th.words",
+            isolate(self.labels[gold]),
+            element("span.spread", f"{total:,}"),
+            attributes={"scope": "row"},
         )
-        cells = (_cell(count, total, correct=predicted == gold) for predicted, count in enumerate(counts))
+        cells = [
+            _cell(self.counts.get((gold, predicted), 0), total, correct=predicted == gold)
+            for predicted in range(len(self.labels))
+        ]
         return element("tr", head, *cells)
 
     def _pairs(self) -> Html:
         """The most frequent confusions."""
-        pairs = [(count, *pair) for pair, count in self.counts.items() if count and pair[0] != pair[1]]
+        pairs = [
+            (count, gold, predicted) for (gold, predicted), count in self.counts.items() if count and gold != predicted
+        ]
         most_frequent = sorted(pairs, key=lambda pair: (-pair[0], *pair[1:]))[:MAX_PAIRS]
         if not most_frequent:
             return element("p", "No labels were confused.")
+
         rows = [
             (
                 isolate_label(self.labels[gold]),
@@ -117,7 +143,7 @@ def _cell(count: int, total: int, *, correct: bool) -> Html:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """support: number of texts with this gold label."""
+    """Precision, recall and F1 of a label. support: number of texts with this gold label."""
 
     label: str
     precision: float
@@ -127,8 +153,14 @@ class LabelScore:
 
     @staticmethod
     def from_counts(label: str, correct: int, gold: int, predicted: int) -> "LabelScore":
-        precision, recall = correct / max(1, predicted), correct / max(1, gold)
-        return LabelScore(label, precision, recall, 2 * correct / max(1, gold + predicted), gold)
+        """From numbers of texts: with this label rightly predicted, with this gold label, with this predicted label."""
+        return LabelScore(
+            label=label,
+            precision=correct / max(1, predicted),
+            recall=correct / max(1, gold),
+            f1=2 * correct / max(1, gold + predicted),
+            support=gold,
+        )
 
     @property
     def interval(self) -> str:
@@ -147,7 +179,8 @@ class LabelScores(Section):
 
     @property
     def wide(self) -> bool:
-        return len(self.scores) > MAX_HALF or any(len(score.label) > MAX_HALF_NAME for score in self.scores)
+        longest = max((len(score.label) for score in self.scores), default=0)
+        return len(self.scores) > MAX_HALF or longest > MAX_HALF_NAME
 
     def body(self) -> Html:
         # Among equals, the label with more texts is the safer finding.
@@ -164,6 +197,7 @@ class LabelScores(Section):
             )
             for score in ordered
         ]
+
         caption = "Precision: correct share of predictions. Recall: share of gold labels found. Support: gold labels."
         if len(rows) > 1:
             caption = f"Lowest F1 first. {caption}"
@@ -172,4 +206,5 @@ class LabelScores(Section):
 
 
 def _gauge(value: float) -> Html:
-    return element("span.gauge", data_element(value, "share"), attributes={"style": f"--share: {max(0.0, value):.3f}"})
+    style = f"--share: {max(0.0, value):.3f}"
+    return element("span.gauge", data_element(value, "share"), attributes={"style": style})

@@ -9,7 +9,8 @@ import numpy as np
 from bothways.measure.report.chart import build_axis, dot, figure, label, plot
 from bothways.measure.report.markup import Html, Section, element, format_number, isolate, join, table
 
-WIDTH, HEIGHT = 520, 320
+WIDTH = 520
+HEIGHT = 320
 WAYS = ("found", "by_words")  # of search: passages by vectors, and by TF-IDF
 
 
@@ -26,42 +27,55 @@ class Gaps(Section):
 
 @dataclass(frozen=True)
 class NextSentences(Section):
-    """Which of two sentences follows. rows: (first, the one that follows, its probability, another, its
-    probability)."""
+    """Which of two sentences follows.
+
+    rows: (first sentence, the sentence that follows, its probability, another sentence, its probability).
+    """
 
     rows: Sequence[tuple[str, str, float, str, float]]
     heading = "Which sentence follows?"
 
     def body(self) -> Html:
-        cells = [[first, f"{right} ({p:.0%})", f"{wrong} ({q:.0%})"] for first, right, p, wrong, q in self.rows]
+        cells = []
+        for first, right, right_probability, wrong, wrong_probability in self.rows:
+            cells.append([first, f"{right} ({right_probability:.0%})", f"{wrong} ({wrong_probability:.0%})"])
         caption = "Probability that each follows the first sentence."
         return table(caption, ["First", "Written to follow", "Written about something else"], cells, words=3)
 
 
 @dataclass(frozen=True)
 class SearchHits(Section):
-    """Questions with the best passages by vectors and by shared words. rows: dicts with question, found (passages by
-    vectors) and by_words; a passage is its text and whether it is the right one."""
+    """Questions with the best passages by vectors and by shared words.
+
+    rows: dicts with question, found (passages by vectors) and by_words (by TF-IDF); a passage is its text and whether
+        it is the right one.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     heading = "Search by meaning"
 
     def body(self) -> Html:
-        right, by_words = (sum(any(one for _, one in row[by]) for row in self.rows) for by in WAYS)
+        num_by_meaning, num_by_words = (sum(_has_right(row[way]) for row in self.rows) for way in WAYS)
         note = element(
             "p",
-            f"No question shares a word with the passage that answers it. It is among the first three for {right} of "
-            f"{len(self.rows)} by meaning, for {by_words} by words (TF-IDF).",
+            "No question shares a word with the passage that answers it. It is among the first three for "
+            f"{num_by_meaning} of {len(self.rows)} by meaning, for {num_by_words} by words (TF-IDF).",
         )
-        cells = [
-            [row["question"], *(element("ol", *(element("li", _marked(*hit)) for hit in row[by])) for by in WAYS)]
-            for row in self.rows
-        ]
+
+        cells = [[row["question"], *(_render_passages(row[way]) for way in WAYS)] for row in self.rows]
         return join((note, table("Passages.", ["Question", "By meaning", "By words"], cells, words=3)))
 
 
-def _marked(text: str, right: bool) -> Html:
-    return join((isolate(text), *([" ", element("span.badge.kept", "right")] if right else [])))
+def _has_right(passages: Sequence[tuple[str, bool]]) -> bool:
+    return any(is_right for _, is_right in passages)
+
+
+def _render_passages(passages: Sequence[tuple[str, bool]]) -> Html:
+    items = []
+    for text, is_right in passages:
+        badge = [" ", element("span.badge.kept", "right")] if is_right else []
+        items.append(element("li", isolate(text), *badge))
+    return element("ol", *items)
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,8 @@ class DemoComparison(Section):
             [name, format_number(score, "share"), _bar(score), _interval(interval)]
             for name, score, interval in self.rows
         ]
-        return table("Right on messages that no model was trained on.", ["Model", "Right", "", "95 % interval"], cells)
+        head = ["Model", "Right", "", "95 % interval"]
+        return table("Right on messages that no model was trained on.", head, cells)
 
 
 def _bar(score: float) -> Html:
@@ -111,12 +126,21 @@ def _bar(score: float) -> Html:
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}"
+    if interval is None:
+        return ""
+    low, high = interval
+    return f"{low:.1%} to {high:.1%}"
 
 
 @dataclass(frozen=True)
 class WordSenses:
-    """A word in sentences: vectors [N, H] of its token, of length 1, and the sense in each sentence."""
+    """A word in sentences.
+
+    word: the word.
+    sentences: N sentences with the word.
+    senses: its sense in each sentence.
+    vectors_NH: the vector of its token in each sentence, of length 1.
+    """
 
     word: str
     sentences: Sequence[str]
@@ -159,15 +183,20 @@ def _draw(word: WordSenses) -> Html:
     positions_N2 = word.positions()
     x = build_axis("first component", positions_N2[:, 0].tolist(), (46, WIDTH - 110))
     y = build_axis("second component", positions_N2[:, 1].tolist(), (HEIGHT - 40, 24))
+
     names = list(dict.fromkeys(word.senses))
     shapes = []
     for (left, top), sense, sentence in zip(positions_N2.tolist(), word.senses, word.sentences, strict=True):
         style = f"series{names.index(sense)}"
         shapes.append(dot((x.at(left), y.at(top)), style, radius=5, tooltip=f"{sense}: {sentence}"))
+
     # Each sense is named once, beside the picture: names beside dots that are close read "direction direction".
     for index, sense in enumerate(names):
-        style, top = f"series{index}", 30 + 20 * index
-        shapes += [dot((WIDTH - 98, top), style, radius=5), label((WIDTH - 88, top + 4), sense, style)]
+        style = f"series{index}"
+        top = 30 + 20 * index
+        shapes.append(dot((WIDTH - 98, top), style, radius=5))
+        shapes.append(label((WIDTH - 88, top + 4), sense, style))
+
     same, different = word.mean_cosines
     caption = f"{word.word}: mean cosine {same:.2f} within a sense, {different:.2f} across senses"
     description = f"{len(word.senses)} sentences with the word {word.word}, by sense: {', '.join(names)}."

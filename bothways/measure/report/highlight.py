@@ -30,15 +30,84 @@ SpansByRole = Mapping[SpanRole, Sequence[Highlight]]
 
 
 def render_passage(
-    text: str, spans: SpansByRole, focus: Sequence[Highlight], notes: Mapping[int, Html] | None = None
+    text: str,
+    spans: SpansByRole,
+    focus: Sequence[Highlight],
+    notes: Mapping[int, Html] | None = None,
 ) -> Html:
-    """The text around `focus` with highlighted spans. notes: annotations by character position."""
+    """The text around some of its spans, highlighted.
+
+    text: the whole text.
+    spans: the highlighted spans, by role.
+    focus: the spans that are shown with their context.
+    notes: annotations by character position.
+    """
     parts: list[Html] = []
     position = 0
     for start, end in visible_ranges(text, focus):
-        parts += [omission(start - position), mark_spans(text, start, end, spans, notes or {})]
+        parts.append(omission(start - position))
+        parts.append(mark_spans(text, start, end, spans=spans, notes=notes or {}))
         position = end
+
     return render_text(*parts, omission(len(text) - position))
+
+
+def visible_ranges(text: str, focus: Sequence[Highlight]) -> list[tuple[int, int]]:
+    """(start, end) of the shown parts: each span of `focus` with its context; without spans, the beginning."""
+    # Starts with an empty range, so that a short gap at the beginning is shown, too.
+    ranges = [(0, 0)]
+    for start, end in sorted((span.start, span.end) for span in focus) or [(0, 0)]:
+        left, right = expand(text, start, end)
+        last_left, last_right = ranges[-1]
+        if left - last_right < MIN_OMITTED:
+            ranges[-1] = (last_left, max(right, last_right))
+        else:
+            ranges.append((left, right))
+
+    last_left, last_right = ranges[-1]
+    if len(text) - last_right < MIN_OMITTED:
+        ranges[-1] = (last_left, len(text))
+    return [(start, end) for start, end in ranges if end > start]
+
+
+def expand(text: str, start: int, end: int) -> tuple[int, int]:
+    """Add up to CONTEXT characters on both sides of start..end, at word boundaries if possible."""
+    left = max(start - CONTEXT, 0)
+    right = min(end + CONTEXT, len(text))
+    if left:
+        left = text.find(" ", left, start) + 1 or left
+    if right < len(text):
+        right = max(text.rfind(" ", end, right), 0) or right
+    return left, right
+
+
+def omission(num_characters: int) -> Html:
+    if not num_characters:
+        return Html()
+    noun = "character" if num_characters == 1 else "characters"
+    return annotation("cut", f" … {num_characters:,} {noun} left out … ")
+
+
+def mark_spans(text: str, start: int, end: int, spans: SpansByRole, notes: Mapping[int, Html]) -> Html:
+    """text[start:end], split wherever a span starts or ends."""
+    bounds = {start, end, *notes}
+    for group in spans.values():
+        for span in group:
+            bounds |= {span.start, span.end}
+    inside = sorted(bound for bound in bounds if start <= bound <= end)
+
+    # Spans may overlap, so a piece between two bounds may have several roles.
+    parts: list[str] = []
+    for left, right in pairwise(inside):
+        piece = text[left:right]
+        roles = [role for role, group in spans.items() if any(span.start <= left < span.end for span in group)]
+        if roles:
+            parts.append(element(f"mark.{'.'.join(roles)}", piece))
+        else:
+            parts.append(piece)
+        if right in notes:
+            parts.append(notes[right])
+    return join(parts)
 
 
 def render_text(*content: str) -> Html:
@@ -48,49 +117,8 @@ def render_text(*content: str) -> Html:
 
 def annotation(style: str, *words: str) -> Html:
     """An English note within user text of any direction."""
+    # In a text from right to left, "missed LOC" would read "LOC missed" without its own direction.
     return element(f"small.{style}", *words, attributes={"lang": "en", "dir": "ltr"})
-
-
-def omission(num_characters: int) -> Html:
-    words = f" … {num_characters:,} character{'s' * (num_characters != 1)} left out … "
-    return annotation("cut", words) if num_characters else Html()
-
-
-def mark_spans(text: str, start: int, end: int, spans: SpansByRole, notes: Mapping[int, Html]) -> Html:
-    """text[start:end], split wherever a span starts or ends."""
-    bounds = {start, end, *notes}
-    bounds.update(bound for group in spans.values() for span in group for bound in (span.start, span.end))
-    inside = sorted(bound for bound in bounds if start <= bound <= end)
-    parts: list[str] = []
-    for left, right in pairwise(inside):
-        roles = [role for role, group in spans.items() if any(span.start <= left < span.end for span in group)]
-        piece = text[left:right]
-        parts += [element(f"mark.{'.'.join(roles)}", piece) if roles else piece, notes.get(right, Html())]
-    return join(parts)
-
-
-def visible_ranges(text: str, focus: Sequence[Highlight]) -> list[tuple[int, int]]:
-    """(start, end) of the shown parts: each span of `focus` with its context; without spans, the beginning."""
-    ranges = [(0, 0)]
-    for start, end in sorted((span.start, span.end) for span in focus) or [(0, 0)]:
-        left, right = expand(text, start, end)
-        if left - ranges[-1][1] < MIN_OMITTED:
-            ranges[-1] = (ranges[-1][0], max(right, ranges[-1][1]))
-        else:
-            ranges.append((left, right))
-    if len(text) - ranges[-1][1] < MIN_OMITTED:
-        ranges[-1] = (ranges[-1][0], len(text))
-    return [(start, end) for start, end in ranges if end > start]
-
-
-def expand(text: str, start: int, end: int) -> tuple[int, int]:
-    """Add up to CONTEXT characters on both sides of start..end, at word boundaries if possible."""
-    left, right = max(start - CONTEXT, 0), min(end + CONTEXT, len(text))
-    if left:
-        left = text.find(" ", left, start) + 1 or left
-    if right < len(text):
-        right = max(text.rfind(" ", end, right), 0) or right
-    return left, right
 
 
 def render_opening(text: str) -> Html:
@@ -100,6 +128,8 @@ def render_opening(text: str) -> Html:
 
 def render_legend(counts: Sequence[tuple[str, int]]) -> Html:
     """The number of mistakes of each kind, and the meaning of the highlighting."""
-    items = (element("li", element("strong", f"{count:,}"), f" {kind}") for kind, count in counts)
-    gold, predicted = element("mark.gold", "Underlined"), element("mark.predicted", "shaded")
-    return join((element("ul.counts", *items), element("p.legend", gold, ": gold; ", predicted, ": predicted.")))
+    items = [element("li", element("strong", f"{count:,}"), f" {kind}") for kind, count in counts]
+    gold = element("mark.gold", "Underlined")
+    predicted = element("mark.predicted", "shaded")
+    legend = element("p.legend", gold, ": gold; ", predicted, ": predicted.")
+    return join((element("ul.counts", *items), legend))

@@ -15,33 +15,6 @@ CONFIDENT_LEARNING = (
 CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Northcutt 2021b)
 
 
-def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:
-    """The number of mistakes and a list of those shown."""
-    if not num_wrong:
-        return element("p", f"No mistakes in {num_examined:,}.")
-    summary = f"{num_wrong:,} of {num_examined:,} ({num_wrong / num_examined:.1%}) are wrong."
-    summary += f" Shown: {len(items):,}, {order}."
-    return join((element("p", summary), element("ol.cases", *(element("li", item) for item in items))))
-
-
-def render_location(where: str) -> Html:
-    """The location of a row before a colon; nothing for ""."""
-    return join((element("strong", isolate(short_locations([where])[0])), ": ")) if where else Html()
-
-
-def render_verdict(where: str, *labels: tuple[str, str, str], names: Sequence[str] = ("predicted", "gold")) -> Html:
-    """One line: a location, and each label after its name. labels: (role, which sets the colour, label, a note)."""
-    first, second = (
-        (f"{name} ", element(f"strong.{role}", label), note)
-        for name, (role, label, note) in zip(names, labels, strict=True)
-    )
-    return element("p.verdict", render_location(where), *first, ", ", *second)
-
-
-def render_texts(text: str, pair: str | None) -> Html:
-    return join(map(render_opening, [text] if pair is None else [text, pair]))
-
-
 @dataclass(frozen=True)
 class LabelMistake:
     """A text or pair with its location, a wrong predicted label and its probability."""
@@ -70,8 +43,11 @@ class LabelMistakes(Section):
 
 
 def _render_label_mistake(case: LabelMistake) -> Html:
-    predicted = "predicted", isolate(case.predicted), _percentage(case.probability)
-    verdict = render_verdict(case.where, predicted, ("gold", isolate(case.gold), ""))
+    verdict = render_verdict(
+        case.where,
+        ("predicted", isolate(case.predicted), _percentage(case.probability)),
+        ("gold", isolate(case.gold), ""),
+    )
     return join((verdict, render_texts(case.text, case.pair)))
 
 
@@ -97,25 +73,32 @@ class NumberMistakes(Section):
     def body(self) -> Html:
         worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
         summary = f"{len(worst):,} of {len(self.cases):,}, largest error first."
-        items = (element("li", _render_number_mistake(case)) for case in worst)
+        items = [element("li", _render_number_mistake(case)) for case in worst]
         return join((element("p", summary), element("ol.cases", *items)))
 
 
 def _render_number_mistake(case: NumberMistake) -> Html:
     error = case.predicted - case.gold
-    error_text = f"{error:+,.3f}" if not error or abs(error) >= 0.001 else f"{error:+.1e}"
-    predicted, gold = (format_number(value, "number") for value in (case.predicted, case.gold))
-    verdict = render_verdict(case.where, ("predicted", predicted, ""), ("gold", gold, f" (error {error_text})"))
+    error_text = f"{error:+.1e}" if 0 < abs(error) < 0.001 else f"{error:+,.3f}"
+    verdict = render_verdict(
+        case.where,
+        ("predicted", format_number(case.predicted, "number"), ""),
+        ("gold", format_number(case.gold, "number"), f" (error {error_text})"),
+    )
     return join((verdict, render_texts(case.text, case.pair)))
 
 
 @dataclass(frozen=True)
 class LabelIssue:
-    """A row: location, text or pair, its label and the suggested one, with their probabilities if known.
+    """A row whose label may be wrong, or a remark on a row.
 
-    span: the part of the text that the label applies to; None for the whole text. is_likely: False if another label is
-    only more probable. source: the model that suggests it, or without a suggestion the remark on the row. kind: of the
-    remark.
+    where: its location.
+    text, pair: its text, or its two texts.
+    label, suggested: its label, and the suggested one, with the probability of each if it is known.
+    span: the part of the text that the label applies to; None for the whole text.
+    is_likely: False if another label is only more probable.
+    source: the model that suggests it, or without a suggestion the remark on the row.
+    kind: the kind of remark.
     """
 
     where: str
@@ -144,16 +127,21 @@ class LabelIssue:
         """The reason for the suggestion, in one line."""
         if self.label_probability is None or self.suggested_probability is None:
             return f"{self.source}: {self.suggested}" if self.suggested else self.source
-        suggested, own = (f"{p:.1%}" for p in (self.suggested_probability, self.label_probability))
-        return f"{self.source}: {self.suggested!r} {suggested}, {self.label!r} {own}"
+
+        suggested = f"{self.suggested!r} {self.suggested_probability:.1%}"
+        label = f"{self.label!r} {self.label_probability:.1%}"
+        return f"{self.source}: {suggested}, {label}"
 
 
 @dataclass(frozen=True)
 class LabelIssues(Section):
-    """All suspicious rows among `num_examined` rows that the model was not trained on, the most suspicious first.
+    """All suspicious rows among rows that the model was not trained on.
 
-    note: the rows that were not examined, with the reason. criterion: the condition for a label issue. Shows
-    `max_shown` rows in full, and the others by location.
+    cases: the most suspicious first.
+    num_examined: the number of rows.
+    note: the rows that were not examined, with the reason.
+    criterion: the condition for a label issue.
+    max_shown: the number of rows that are shown in full; the others are listed by location.
     """
 
     cases: Sequence[LabelIssue]
@@ -172,6 +160,7 @@ class LabelIssues(Section):
         note = f" ({self.note})" if self.note else ""
         if not self.cases:
             return element("p", f"No label looks wrong among {self.num_examined:,} rows{note}.")
+
         locations = dict.fromkeys(case.where for case in self.cases)
         summary = (
             f"{len(locations):,} of {self.num_examined:,} rows{note} may be labelled wrongly. A model that was not "
@@ -180,11 +169,28 @@ class LabelIssues(Section):
         )
         if not self.are_credible:
             summary += " These are too many: most are probably mistakes of the model."
-        shown = self.cases[: self.max_shown]
-        intro = element("p", summary, f" Shown: {len(shown):,}, the most suspicious first.")
-        items = element("ol.cases", *(element("li", _render_issue(case)) for case in shown))
-        listed = render_text("; ".join(short_locations([*locations])))
-        return join((intro, items, element("details", element("summary", "All rows"), listed)))
+
+        first = self.cases[: self.max_shown]
+        intro = element("p", summary, f" Shown: {len(first):,}, the most suspicious first.")
+        items = element("ol.cases", *(element("li", _render_issue(case)) for case in first))
+
+        all_rows = render_text("; ".join(short_locations([*locations])))
+        details = element("details", element("summary", "All rows"), all_rows)
+        return join((intro, items, details))
+
+
+def _render_issue(case: LabelIssue) -> Html:
+    verdict = render_verdict(
+        case.where,
+        ("gold", isolate(case.label), _percentage(case.label_probability)),
+        ("predicted", isolate(case.suggested), _percentage(case.suggested_probability)),
+        names=("labelled", "suggested"),
+    )
+    if case.span is None:
+        text = render_texts(case.text, case.pair)
+    else:
+        text = render_passage(case.text, {"gold": [case.span]}, [case.span])
+    return join((verdict, text))
 
 
 @dataclass(frozen=True)
@@ -196,40 +202,93 @@ class RowRemarks(Section):
     max_shown: int = 30
 
     def body(self) -> Html:
+        # All locations decide how each is shortened, not only the locations that are shown.
+        locations = short_locations([case.where for case in self.cases])
         rows = [
-            [short, case.text[:200], case.label, case.why]
-            for case, short in zip(self.cases, short_locations([case.where for case in self.cases]), strict=True)
-        ]
-        caption = f"{len(rows):,} rows. Shown: {min(len(rows), self.max_shown):,}."
-        return table(caption, ["Row", "Text", "Label", "Remark"], rows[: self.max_shown], words=4)
+            [location, case.text[:200], case.label, case.why]
+            for location, case in zip(locations, self.cases, strict=True)
+        ][: self.max_shown]
+        caption = f"{len(self.cases):,} rows. Shown: {len(rows):,}."
+        return table(caption, ["Row", "Text", "Label", "Remark"], rows, words=4)
 
 
 def issue_columns(
-    cases: Sequence[LabelIssue], *, among: Sequence[str] = (), parts: Collection[str] = ()
+    cases: Sequence[LabelIssue],
+    *,
+    among: Sequence[str] = (),
+    parts: Collection[str] = (),
 ) -> dict[str, list[Any]]:
     """Label issues as the columns of a table; with start and end, the characters of a labelled part of a text.
 
-    among: the locations of all rows that were examined. parts: "pair" if they have second texts, "span" if parts of
-    texts are labelled. With these, a table without issues has the columns of one with some.
+    cases: the issues.
+    among: the locations of all rows that were examined.
+    parts: "pair" if they have second texts, "span" if parts of texts are labelled.
+
+    With `among` and `parts`, a table without issues has the columns of a table with some.
     """
     columns: dict[str, list[Any]] = {**location_columns([case.where for case in cases], among)}
+
     columns["text"] = [case.text for case in cases]
     if "pair" in parts or any(case.pair is not None for case in cases):
         columns["pair"] = [case.pair for case in cases]
     if "span" in parts or any(case.span is not None for case in cases):
         columns["start"] = [None if case.span is None else case.span.start for case in cases]
         columns["end"] = [None if case.span is None else case.span.end for case in cases]
-    names = ("label", "suggested", "label_probability", "suggested_probability", "is_likely", "why")
-    return columns | {name: [getattr(case, name) for case in cases] for name in names}
+
+    columns["label"] = [case.label for case in cases]
+    columns["suggested"] = [case.suggested for case in cases]
+    columns["label_probability"] = [case.label_probability for case in cases]
+    columns["suggested_probability"] = [case.suggested_probability for case in cases]
+    columns["is_likely"] = [case.is_likely for case in cases]
+    columns["why"] = [case.why for case in cases]
+    return columns
 
 
-def _render_issue(case: LabelIssue) -> Html:
-    label = "gold", isolate(case.label), _percentage(case.label_probability)
-    suggested = "predicted", isolate(case.suggested), _percentage(case.suggested_probability)
-    verdict = render_verdict(case.where, label, suggested, names=("labelled", "suggested"))
-    if case.span is None:
-        return join((verdict, render_texts(case.text, case.pair)))
-    return join((verdict, render_passage(case.text, {"gold": [case.span]}, [case.span])))
+def render_mistakes(num_wrong: int, num_examined: int, items: Sequence[Html], order: str) -> Html:
+    """The number of mistakes, and a list of the mistakes that are shown.
+
+    num_wrong, num_examined: the numbers of mistakes and of cases.
+    items: the mistakes that are shown.
+    order: the words for their order.
+    """
+    if not num_wrong:
+        return element("p", f"No mistakes in {num_examined:,}.")
+
+    summary = f"{num_wrong:,} of {num_examined:,} ({num_wrong / num_examined:.1%}) are wrong."
+    summary += f" Shown: {len(items):,}, {order}."
+    cases = element("ol.cases", *(element("li", item) for item in items))
+    return join((element("p", summary), cases))
+
+
+def render_verdict(
+    where: str,
+    *labels: tuple[str, str, str],
+    names: Sequence[str] = ("predicted", "gold"),
+) -> Html:
+    """One line: a location, and each label after its name.
+
+    where: the location of the row.
+    labels: two of (role, which sets the colour, label, a note).
+    names: the words before the labels.
+    """
+    parts: list[str] = []
+    for name, (role, label, note) in zip(names, labels, strict=True):
+        separator = ", " if parts else ""
+        parts += [separator, f"{name} ", element(f"strong.{role}", label), note]
+    return element("p.verdict", render_location(where), *parts)
+
+
+def render_location(where: str) -> Html:
+    """The location of a row before a colon; nothing for ""."""
+    if not where:
+        return Html()
+    short = short_locations([where])[0]
+    return join((element("strong", isolate(short)), ": "))
+
+
+def render_texts(text: str, pair: str | None) -> Html:
+    texts = [text] if pair is None else [text, pair]
+    return join(map(render_opening, texts))
 
 
 def _percentage(probability: float | None) -> str:

@@ -21,15 +21,28 @@ META = Html(
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
     '<meta name="color-scheme" content="light dark">'
 )
-KINDS = {"time": datetime, "date": date, "bool": bool}  # of columns whose values CSV turns into texts
+KINDS = {  # of columns whose values CSV turns into texts
+    "time": datetime,
+    "date": date,
+    "bool": bool,
+}
 BYTE_ORDER_MARK = "\ufeff"  # without it Excel reads UTF-8 as another encoding
 
 
 @dataclass(frozen=True)
 class Page:
-    """The content of a report. The metric of the first score is the headline, if there are scores. facts: (name, value)
-    pairs about the run, such as model, data files, settings and versions; origin: their heading. files: (name,
-    description) of files next to the page."""
+    """The content of a report.
+
+    title, subtitle: its head.
+    scores: the metric of the first is the headline, if there are scores.
+    sections: in their order; see `pair_halves`.
+    warnings: lines above the contents.
+    facts: (name, value) pairs about the run, such as model, data files, settings and versions.
+    command: the command that reproduces the run.
+    origin: the heading of the facts and the command.
+    files: (name, description) of files next to the page.
+    has_score_table: False leaves the table of all scores out.
+    """
 
     title: str
     subtitle: str
@@ -49,11 +62,15 @@ def write(page: Page, file: Path) -> None:
 
 
 def render(page: Page) -> str:
-    origin = Provenance(page.facts, page.command, page.origin)
-    scores = [ScoreTable(page.scores)] if page.scores and page.has_score_table else []
-    sections = pair_halves([*scores, *page.sections, origin])
+    sections: list[Section] = []
+    if page.scores and page.has_score_table:
+        sections.append(ScoreTable(page.scores))
+    sections += page.sections
+    sections.append(Provenance(page.facts, page.command, page.origin))
+    sections = pair_halves(sections)
+
     head = element("head", META, element("title", page.title), element("style", Html(STYLE)))
-    rendered = (_render_section(f"part{index}", section) for index, section in enumerate(sections))
+    rendered = [_render_section(f"part{index}", section) for index, section in enumerate(sections)]
     body = element("body", _render_header(page), _render_contents(sections), element("main", *rendered))
     return f"<!doctype html>\n{element('html', head, body, attributes={'lang': 'en'})}\n"
 
@@ -67,6 +84,7 @@ def pair_halves(sections: Sequence[Section]) -> list[Section]:
         paired.append(section)
         if section.wide:
             continue
+
         neighbour = next((index for index, other in enumerate(rest) if not other.wide), None)
         if neighbour is not None:
             paired.append(rest.pop(neighbour))
@@ -74,33 +92,39 @@ def pair_halves(sections: Sequence[Section]) -> list[Section]:
 
 
 def _render_header(page: Page) -> Html:
-    titles = (element("h1", isolate(page.title)), element("p.subtitle", isolate(page.subtitle)))
-    links = (
+    links = [
         element("p", element("a", name, attributes={"href": quote(name)}), f": {description}")
         for name, description in page.files
+    ]
+    return element(
+        "header",
+        element("h1", isolate(page.title)),
+        element("p.subtitle", isolate(page.subtitle)),
+        render_headline(page.scores),
+        *links,
+        _render_warnings(page.warnings),
     )
-    return element("header", *titles, render_headline(page.scores), *links, _render_warnings(page.warnings))
 
 
 def _render_warnings(warnings: Sequence[str]) -> Html:
     if not warnings:
         return Html()
-    return element(
-        "div.warnings", element("h2", "Please note"), element("ul", *(element("li", warning) for warning in warnings))
-    )
+    items = [element("li", warning) for warning in warnings]
+    return element("div.warnings", element("h2", "Please note"), element("ul", *items))
 
 
 def _render_contents(sections: Sequence[Section]) -> Html:
-    links = (
+    links = [
         element("li", element("a", section.heading, attributes={"href": f"#part{index}"}))
         for index, section in enumerate(sections)
-    )
+    ]
     return element("nav", element("ul", *links), attributes={"aria-label": "Contents"})
 
 
 def _render_section(name: str, section: Section) -> Html:
     width = "wide" if section.wide else "half"
-    return element(f"section.{width}", element("h2", section.heading), section.body(), attributes={"id": name})
+    heading = element("h2", section.heading)
+    return element(f"section.{width}", heading, section.body(), attributes={"id": name})
 
 
 @dataclass(frozen=True)
@@ -112,9 +136,14 @@ class Provenance(Section):
     heading: str
 
     def body(self) -> Html:
-        rows = (cell for name, value in self.facts for cell in (element("dt", name), element("dd", isolate(value))))
+        cells = []
+        for name, value in self.facts:
+            cells.append(element("dt", name))
+            cells.append(element("dd", isolate(value)))
+        facts = element("dl.facts", *cells)
+
         command = element("pre", element("code", self.command)) if self.command else Html()
-        return join((element("dl.facts", *rows), command))
+        return join((facts, command))
 
 
 def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
@@ -122,8 +151,17 @@ def write_predictions(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
     writer.writerow(map(_cell, columns))
-    writer.writerows(map(_cell, row) for row in zip(*columns.values(), strict=True))
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow(map(_cell, row))
     write_atomic(file, BYTE_ORDER_MARK + buffer.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        value = to_json(value)
+    if isinstance(value, str):
+        return SURROGATES.sub("\ufffd", value)
+    return value
 
 
 def column_kinds(columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
@@ -137,9 +175,3 @@ def column_kinds(columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
                 kinds[name] = kind
                 break
     return kinds
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        value = to_json(value)
-    return SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value

@@ -11,13 +11,18 @@ from bothways.measure.report.markup import Html, Section, data_element, element,
 
 MIN_TEXTS = 20  # with fewer, a curve says nothing
 LEAST_SCORES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-MAX_POINTS = 200
+MAX_POINTS = 200  # of the curve
+FEWEST_DRAWN = 10  # texts that the curve starts with: the accuracy of fewer jumps
 
 
 @dataclass(frozen=True)
 class Refusals(Section):
     """The accuracy of the answered texts against the share of texts that are answered, by the least score of a label
-    (El-Yaniv 2010). confidences: the score of each label; is_correct: whether it is right."""
+    (El-Yaniv 2010).
+
+    confidences: the score of each label.
+    is_correct: whether each label is right.
+    """
 
     confidences: Sequence[float]
     is_correct: Sequence[bool]
@@ -27,25 +32,29 @@ class Refusals(Section):
     def body(self) -> Html:
         if len(self.confidences) < MIN_TEXTS:
             return element("p", f"A curve of refused texts needs {MIN_TEXTS} texts.")
-        rows = []
-        for least, (answered, accuracy) in self.by_score.items():
-            cells = data_element(answered, "share"), data_element(accuracy, "share")
-            rows.append((f"{least:g}", *cells))
+
         caption = (
             "With a least score (min_score), texts whose label is less probable are refused. From right to left, more "
             "of them are: the share of texts that keep their label, and how many of these labels are right. Texts of "
             "none of the classes are refused besides, if they were not among these rows."
         )
+
         head = ["Least score", "Keep their label", "Accuracy of these"]
+        rows = [
+            (f"{least:g}", data_element(answered, "share"), data_element(accuracy, "share"))
+            for least, (answered, accuracy) in self.by_score.items()
+        ]
         numbers = table("Texts that keep their label, by the least score.", head, rows)
         details = element("details", element("summary", "Show the numbers"), numbers)
         return join((figure(self._chart(caption), caption), details))
 
     @property
     def by_score(self) -> dict[float, tuple[float, float]]:
-        """By least score: the share of texts that keep their label, and the accuracy of these; without those that keep
-        none."""
-        confidences_N, is_correct_N = np.array(self.confidences), np.array(self.is_correct, np.float64)
+        """By least score: the share of texts that keep their label, and the accuracy of these; without scores at which
+        no text keeps it."""
+        confidences_N = np.array(self.confidences)
+        is_correct_N = np.array(self.is_correct, np.float64)
+
         shares = {}
         for least in LEAST_SCORES:
             is_kept_N = confidences_N >= least
@@ -54,15 +63,22 @@ class Refusals(Section):
         return shares
 
     def _chart(self, description: str) -> Html:
+        # The most confident texts are answered first.
         order = np.argsort(-np.array(self.confidences), kind="stable")
         right_N = np.cumsum(np.array(self.is_correct, np.float64)[order])
-        # From 10 texts on: the accuracy of fewer jumps.
-        ranks = np.unique(np.linspace(9, len(order) - 1, MAX_POINTS).round().astype(int))
-        points = [((rank + 1) / len(order), right_N[rank] / (rank + 1)) for rank in ranks.tolist()]
+        ranks = np.unique(np.linspace(FEWEST_DRAWN - 1, len(order) - 1, MAX_POINTS).round().astype(int))
+        points = []
+        for rank in ranks.tolist():
+            num_answered = rank + 1
+            points.append((num_answered / len(order), right_N[rank] / num_answered))
+
         x = build_axis("share of texts that keep their label", [0.0, 1.0], X_RANGE, "share")
-        y = build_axis("accuracy", [*(accuracy for _, accuracy in points), 1.0], Y_RANGE, "share")
+        accuracies = [accuracy for _, accuracy in points]
+        y = build_axis("accuracy", [*accuracies, 1.0], Y_RANGE, "share")
+
         shapes = [polyline([(x.at(share), y.at(accuracy)) for share, accuracy in points], "series0")]
         for least, (share, accuracy) in self.by_score.items():
+            # A score that hardly any text reaches may have an accuracy below the curve.
             if y.low <= accuracy <= y.high:
                 tooltip = f"least score {least:g}: {share:.1%} keep their label, {accuracy:.1%} of these are right"
                 shapes.append(dot((x.at(share), y.at(accuracy)), "series0", radius=3, tooltip=tooltip))

@@ -10,7 +10,17 @@ from typing import Any
 from bothways.measure.report.page import write_predictions
 
 # Columns that are texts even if they hold digits.
-TEXTS = ("file", "id", "text", "pair", "gold", "predicted", "label", "suggested", "why")
+TEXTS = (
+    "file",
+    "id",
+    "text",
+    "pair",
+    "gold",
+    "predicted",
+    "label",
+    "suggested",
+    "why",
+)
 # Columns of numbers and of True and False, whose type does not depend on the rows, even if there are none.
 TYPES = {
     "row": int,
@@ -53,9 +63,10 @@ def as_table(columns: Mapping[str, Sequence[Any]]) -> Any:
     try:
         from pandas import DataFrame, Series
     except ImportError:
-        rows = [Row(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
-        table = RowList(rows)
+        table = RowList()
         table.columns = [*columns]
+        for values in zip(*columns.values(), strict=True):
+            table.append(Row(dict(zip(columns, values, strict=True))))
         return table
 
     table = DataFrame(dict(columns))
@@ -67,12 +78,15 @@ def as_table(columns: Mapping[str, Sequence[Any]]) -> Any:
 
 
 def read_columns(
-    file: Path, texts: Sequence[str] = TEXTS, kinds: Mapping[str, str] | None = None
+    file: Path,
+    texts: Sequence[str] = TEXTS,
+    kinds: Mapping[str, str] | None = None,
 ) -> dict[str, list[Any]]:
     """The columns of a CSV file of a run.
 
+    file: a file of `write_predictions`.
     texts: the columns that hold texts. Others become numbers if each value is one; `is_likely` becomes True and False.
-    kinds: those of other columns, as `column_kinds` noted them when the file was written.
+    kinds: the kinds of other columns, as `column_kinds` noted them when the file was written.
     """
     with file.open(encoding="utf-8-sig", newline="") as opened:
         head, *rows = csv.reader(opened)
@@ -84,8 +98,10 @@ def read_columns(
         kind = "bool" if TYPES.get(name) is bool else (kinds or {}).get(name)
         if kind is not None:
             result[name] = _of_kind(values, kind)
+        elif name in texts:
+            result[name] = values
         else:
-            result[name] = values if name in texts else _numbers(values)
+            result[name] = _numbers(values)
     return result
 
 
@@ -96,8 +112,7 @@ def _of_kind(values: list[str], kind: str) -> list[Any]:
         read_values = [None if value == "" else read(value) for value in values]
     except (KeyError, ValueError):
         return values
-    is_same = all(value in ("", str(one)) for value, one in zip(values, read_values, strict=True))
-    return read_values if is_same else values
+    return read_values if _is_same(values, read_values) else values
 
 
 READERS: Mapping[str, Callable[[str], Any]] = {
@@ -114,6 +129,12 @@ def _numbers(values: list[str]) -> list[Any]:
             numbers = [None if value == "" else kind(value) for value in values]
         except ValueError:
             continue
-        if all(value in ("", str(number)) for value, number in zip(values, numbers, strict=True)):
+        if _is_same(values, numbers):
+            # Of a column without values nothing tells the type.
             return numbers if any(values) else [*values]
     return values
+
+
+def _is_same(values: Sequence[str], read_values: Sequence[Any]) -> bool:
+    """Whether the values would be written as they were read; missing ones are None."""
+    return all(value in ("", str(read_value)) for value, read_value in zip(values, read_values, strict=True))

@@ -5,15 +5,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.measure.report import highlight
+from bothways.measure.report.highlight import (
+    Highlight,
+    SpansByRole,
+    annotation,
+    render_legend,
+    render_passage,
+    render_text,
+)
 from bothways.measure.report.markup import Html, Section, element, isolate, join
 from bothways.measure.report.mistakes import render_location, render_mistakes, render_verdict
 
 RegionKind = Literal["right", "missed", "spurious", "wrong type", "wrong boundaries"]
-MISTAKE_KINDS: tuple[RegionKind, ...] = ("missed", "spurious", "wrong type", "wrong boundaries")
+MISTAKE_KINDS: tuple[RegionKind, ...] = (
+    "missed",
+    "spurious",
+    "wrong type",
+    "wrong boundaries",
+)
 MAX_REGIONS = 8  # mistakes of one text that are shown in context
 AnswerMistakeKind = Literal["partly right", "elsewhere", "no answer given", "answered but has no answer"]
-KINDS: tuple[AnswerMistakeKind, ...] = ("partly right", "elsewhere", "no answer given", "answered but has no answer")
+KINDS: tuple[AnswerMistakeKind, ...] = (
+    "partly right",
+    "elsewhere",
+    "no answer given",
+    "answered but has no answer",
+)
 
 
 @dataclass(frozen=True)
@@ -22,8 +39,8 @@ class Region:
 
     start: int
     end: int
-    gold: tuple[highlight.Highlight, ...]
-    predicted: tuple[highlight.Highlight, ...]
+    gold: tuple[Highlight, ...]
+    predicted: tuple[Highlight, ...]
 
     @property
     def kind(self) -> RegionKind:
@@ -33,24 +50,29 @@ class Region:
             return "missed"
         if not self.gold:
             return "spurious"
-        gold_bounds, predicted_bounds = (
-            [(span.start, span.end) for span in spans] for spans in (self.gold, self.predicted)
-        )
+
+        gold_bounds = [(span.start, span.end) for span in self.gold]
+        predicted_bounds = [(span.start, span.end) for span in self.predicted]
         return "wrong type" if gold_bounds == predicted_bounds else "wrong boundaries"
 
 
-def group_regions(gold: Sequence[highlight.Highlight], predicted: Sequence[highlight.Highlight]) -> list[Region]:
+def group_regions(gold: Sequence[Highlight], predicted: Sequence[Highlight]) -> list[Region]:
     """Group overlapping entities of a text into regions, in text order."""
     regions: list[Region] = []
-    entities = [(span, True) for span in gold] + [(span, False) for span in predicted]
-    for span, is_gold in sorted(entities, key=lambda entity: entity[0].start):
-        new_gold, new_predicted = ((span,), ()) if is_gold else ((), (span,))
-        if regions and span.start < regions[-1].end:
+    entities = [Region(span.start, span.end, gold=(span,), predicted=()) for span in gold]
+    entities += [Region(span.start, span.end, gold=(), predicted=(span,)) for span in predicted]
+
+    for entity in sorted(entities, key=lambda entity: entity.start):
+        # An entity that starts inside a region may also reach beyond it, and join it with the next one.
+        if regions and entity.start < regions[-1].end:
             last = regions.pop()
-            end = max(last.end, span.end)
-            regions.append(Region(last.start, end, last.gold + new_gold, last.predicted + new_predicted))
-        else:
-            regions.append(Region(span.start, span.end, new_gold, new_predicted))
+            entity = Region(
+                start=last.start,
+                end=max(last.end, entity.end),
+                gold=last.gold + entity.gold,
+                predicted=last.predicted + entity.predicted,
+            )
+        regions.append(entity)
     return regions
 
 
@@ -59,8 +81,8 @@ class TagMistake:
     """A text with its location, and its gold and predicted entities as character spans."""
 
     text: str
-    gold: Sequence[highlight.Highlight]
-    predicted: Sequence[highlight.Highlight]
+    gold: Sequence[Highlight]
+    predicted: Sequence[Highlight]
     where: str = ""
 
     def __post_init__(self) -> None:
@@ -80,51 +102,67 @@ class TagMistakes(Section):
     def body(self) -> Html:
         grouped = [(case, group_regions(case.gold, case.predicted)) for case in self.cases]
         counts = Counter(region.kind for _, regions in grouped for region in regions)
-        worst = sorted(grouped, key=lambda pair: -sum(region.kind != "right" for region in pair[1]))[: self.max_shown]
-        items = [_render_case(case, regions) for case, regions in worst]
+        legend = render_legend([(kind, counts[kind]) for kind in MISTAKE_KINDS])
+
+        worst = sorted(grouped, key=lambda case: -_count_wrong(case[1]))[: self.max_shown]
+        items = [_render_tag_mistake(case, regions) for case, regions in worst]
         mistakes = render_mistakes(len(self.cases), self.num_examined, items, "most mistakes first")
-        return join((highlight.render_legend([(kind, counts[kind]) for kind in MISTAKE_KINDS]), mistakes))
+        return join((legend, mistakes))
 
 
-def _render_case(case: TagMistake, regions: Sequence[Region]) -> Html:
+def _count_wrong(regions: Sequence[Region]) -> int:
+    return sum(region.kind != "right" for region in regions)
+
+
+def _render_tag_mistake(case: TagMistake, regions: Sequence[Region]) -> Html:
     wrong = [region for region in regions if region.kind != "right"]
-    spans: highlight.SpansByRole = {
+    spans: SpansByRole = {
         "gold": [span for region in wrong for span in region.gold],
         "predicted": [span for region in wrong for span in region.predicted],
         "right": [span for region in regions if region.kind == "right" for span in region.gold],
     }
-    focus = [highlight.Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
-    text = highlight.render_passage(case.text, spans, focus, {region.end: _render_note(region) for region in regions})
-    num_hidden = len(wrong) - len(focus)
-    place = element("p.verdict", render_location(case.where)) if case.where else Html()
-    return join((place, text, element("p.verdict", f"and {num_hidden} more in this text") if num_hidden else Html()))
+    focus = [Highlight(region.start, region.end) for region in wrong[:MAX_REGIONS]]
+    notes = {region.end: _render_note(region) for region in regions}
+
+    parts = []
+    if case.where:
+        parts.append(element("p.verdict", render_location(case.where)))
+    parts.append(render_passage(case.text, spans, focus, notes))
+    if len(wrong) > len(focus):
+        parts.append(element("p.verdict", f"and {len(wrong) - len(focus)} more in this text"))
+    return join(parts)
 
 
 def _render_note(region: Region) -> Html:
     """The annotation after a region: its type if it is right, else the kind of mistake."""
-    gold, predicted = (isolate(" + ".join(span.label for span in spans)) for spans in (region.gold, region.predicted))
+    gold = isolate(" + ".join(span.label for span in region.gold))
+    predicted = isolate(" + ".join(span.label for span in region.predicted))
     if region.kind == "right":
-        return highlight.annotation("right", gold)
+        return annotation("right", gold)
     if region.kind == "missed":
-        return highlight.annotation("wrong", "missed ", gold)
+        return annotation("wrong", "missed ", gold)
     if region.kind == "spurious":
-        return highlight.annotation("wrong", "spurious ", predicted)
+        return annotation("wrong", "spurious ", predicted)
     if gold == predicted:
-        return highlight.annotation("wrong", "wrong boundaries ", gold)
-    return highlight.annotation("wrong", f"{region.kind}: predicted ", predicted, ", gold ", gold)
+        return annotation("wrong", "wrong boundaries ", gold)
+    return annotation("wrong", f"{region.kind}: predicted ", predicted, ", gold ", gold)
 
 
 @dataclass(frozen=True)
 class AnswerMistake:
-    """A wrong answer. gold: the accepted answers; empty if the question has none. predicted: None for "no answer".
+    """A wrong answer.
 
-    f1: word F1 of the prediction. where: the location of the question.
+    question, passage: the question, and the text that has the answer.
+    gold: the accepted answers; empty if the question has none.
+    predicted: None for "no answer".
+    f1: word F1 of the prediction.
+    where: the location of the question.
     """
 
     question: str
     passage: str
-    gold: Sequence[highlight.Highlight]
-    predicted: highlight.Highlight | None
+    gold: Sequence[Highlight]
+    predicted: Highlight | None
     f1: float
     where: str = ""
 
@@ -133,7 +171,7 @@ class AnswerMistake:
             span.check(self.passage)
 
     @property
-    def predicted_spans(self) -> tuple[highlight.Highlight, ...]:
+    def predicted_spans(self) -> tuple[Highlight, ...]:
         return () if self.predicted is None else (self.predicted,)
 
     @property
@@ -156,17 +194,30 @@ class AnswerMistakes(Section):
 
     def body(self) -> Html:
         counts = Counter(case.kind for case in self.cases)
+        legend = render_legend([(kind, counts[kind]) for kind in KINDS])
+
         worst = sorted(self.cases, key=lambda case: case.f1)[: self.max_shown]
         items = [_render_answer(case) for case in worst]
         mistakes = render_mistakes(len(self.cases), self.num_examined, items, "lowest F1 first")
-        return join((highlight.render_legend([(kind, counts[kind]) for kind in KINDS]), mistakes))
+        return join((legend, mistakes))
 
 
 def _render_answer(case: AnswerMistake) -> Html:
-    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)  # without duplicates
+    # Annotators often give the same words; each is shown once.
+    answers = dict.fromkeys(case.passage[span.start : span.end] for span in case.gold)
     gold = isolate(" / ".join(answers)) if answers else "no answer"
-    predicted = isolate(case.passage[case.predicted.start : case.predicted.end]) if case.predicted else "no answer"
-    verdict = render_verdict(case.where, ("predicted", predicted, ""), ("gold", gold, f" (F1 {case.f1:.1%})"))
-    spans: highlight.SpansByRole = {"gold": case.gold, "predicted": case.predicted_spans}
-    text = highlight.render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
-    return join((highlight.render_text(element("strong", case.question)), verdict, text))
+    predicted: str = "no answer"
+    if case.predicted is not None:
+        predicted = isolate(case.passage[case.predicted.start : case.predicted.end])
+
+    verdict = render_verdict(
+        case.where,
+        ("predicted", predicted, ""),
+        ("gold", gold, f" (F1 {case.f1:.1%})"),
+    )
+    spans: SpansByRole = {
+        "gold": case.gold,
+        "predicted": case.predicted_spans,
+    }
+    passage = render_passage(case.passage, spans, (*case.gold, *case.predicted_spans))
+    return join((render_text(element("strong", case.question)), verdict, passage))
