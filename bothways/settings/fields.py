@@ -1,7 +1,8 @@
 """Fields of settings: types that accept more than they hold (text for a path, a list for a tuple), and `option` and
 `argument`, with all that the command line, the checks and the docs need of a setting. Its help is the string below it.
 
-A `Location` is where something is read or written: a path of the file system, or a URL of object storage (base/paths.py).
+A `Location` is where something is read or written: a path of the file system, or a URL of object storage
+(base/paths.py).
 """
 
 import math
