@@ -60,9 +60,11 @@ from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer
 
-PART, PIECE = 28_000_000, 15_000_000  # bytes
+PART = 28_000_000  # bytes
+PIECE = 15_000_000  # bytes
 BLOCK = 8_000_000  # entries of an array that are compressed together
-MANIFEST, RESULT = "manifest.json", "result.json"
+MANIFEST = "manifest.json"
+RESULT = "result.json"
 EVERY = 120.0  # seconds between results that a run leaves in case it is cut off
 RESERVE = 30.0  # seconds of --minutes for start and end
 CYCLES = 2  # of kinds of steps, to time them
@@ -86,7 +88,9 @@ class Parts(io.RawIOBase):
     """A file that is written in parts NAME.00, NAME.01, ... of at most `most` bytes."""
 
     def __init__(self, directory: Path, name: str, most: int) -> None:
-        self.directory, self.name, self.most = directory, name, most
+        self.directory = directory
+        self.name = name
+        self.most = most
         self.parts: list[dict[str, Any]] = []
         self.buffer = bytearray()
 
@@ -194,9 +198,11 @@ def random_part(store: TokenStore, most: int) -> TokenStore:
     order = generator(0, Purpose.ORDER).permutation(store.num_documents)
     sizes_D = np.diff(store.sentences[store.documents])[order]
     kept = np.sort(order[: max(2, int((sizes_D.cumsum() <= most).sum()))])
-    starts_D, ends_D = store.documents[kept], store.documents[kept + 1]
+    starts_D = store.documents[kept]
+    ends_D = store.documents[kept + 1]
     sentences = ranges(starts_D, ends_D)
-    starts_S, ends_S = store.sentences[sentences], store.sentences[sentences + 1]
+    starts_S = store.sentences[sentences]
+    ends_S = store.sentences[sentences + 1]
     bounds = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (ends_S - starts_S, ends_D - starts_D))
     return TokenStore(store.ids[ranges(starts_S, ends_S)], *bounds)
 
@@ -276,8 +282,11 @@ def open_data(keep: Path) -> PretrainingData:
     """The unpacked text. InputError if parts are missing."""
     if not (keep / "done").exists():
         raise InputError(f"{keep}: not complete; bring the missing parts, and run --gpu unpack")
-    store, unseen = read_store(keep / "train"), read_store(keep / "heldout")
-    documents, heldout = np.arange(store.num_documents), np.arange(unseen.num_documents)
+    store = read_store(keep / "train")
+    unseen = read_store(keep / "heldout")
+    documents = np.arange(store.num_documents)
+    heldout = np.arange(unseen.num_documents)
+
     return PretrainingData(
         Tokenizer.load(keep / "teacher"), store, documents, unseen, heldout, read_json(keep / MANIFEST)["facts"]
     )
@@ -315,7 +324,8 @@ def train(options: argparse.Namespace) -> None:
             written = time.monotonic()
 
     def facts() -> dict[str, Any]:
-        last, heldout = rows["train"][-1], rows["heldout"]
+        last = rows["train"][-1]
+        heldout = rows["heldout"]
         return {
             "steps": last["step"], "planned": last["steps"], "tokens": last["tokens"], "seconds": last["seconds"],
             "tokens_per_second": last["tokens"] / last["seconds"], "device": str(device), "losses": last,
@@ -331,7 +341,8 @@ def train(options: argparse.Namespace) -> None:
 def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> int:
     """The number of steps that fit, by timing whole cycles of kinds of steps after one to warm up, or on slow machines
     as many steps as an eighth of the time has."""
-    losses, counts = forward_losses(setup.objective), setup.objective.counts
+    losses = forward_losses(setup.objective)
+    counts = setup.objective.counts
     trainer = Trainer(deepcopy(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
     times: list[float] = []
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
@@ -366,7 +377,8 @@ def join(options: argparse.Namespace) -> None:
         trained = checkpoint.load(folder)
     if options.average < 1:
         average_weights(trained, checkpoint.load(options.start), options.average)
-    model, packed = options.out / "model", options.out / "bothways-en"
+    model = options.out / "model"
+    packed = options.out / "bothways-en"
     checkpoint.save(trained, model)
     save_packed(trained, packed)
     print(

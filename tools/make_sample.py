@@ -86,9 +86,11 @@ def tidy(paragraph: str) -> str:
 
 def paragraphs(book: Book, text: str) -> Iterator[str]:
     """The paragraphs without headings and unwanted text; short neighbours are joined by a line break."""
-    joined, after_heading = "", False
+    joined = ""
+    after_heading = False
     for block in blocks(text[text.index(book.start) :]):
-        is_title, after_heading = book.has_titles and after_heading, HEADING.fullmatch(block) is not None
+        is_title = book.has_titles and after_heading
+        after_heading = HEADING.fullmatch(block) is not None
         if after_heading or is_title or UNWANTED.search(tidied := tidy(block)):
             continue
         joined = f"{joined}\n{tidied}".strip()

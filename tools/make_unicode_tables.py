@@ -44,7 +44,8 @@ def spell_ranges(points: Iterable[int]) -> str:
 
 def spell_shifts(mapping: dict[int, int]) -> str:
     """Runs of code points mapped by one shift, every one or every second of them: first-last/step+shift."""
-    words, left = [], dict(mapping)
+    words = []
+    left = dict(mapping)
     while left:
         first = min(left)
         shift = left[first] - first

@@ -312,7 +312,8 @@ def question(source: random.Random, row: int) -> dict[str, Any]:
     parts = [
         f"{name} lives in {place}. {sentence(source, 'food')}" for name, place in zip(persons, places, strict=True)
     ]
-    context, chosen = " ".join(parts), source.randrange(4)
+    context = " ".join(parts)
+    chosen = source.randrange(4)
     if row % 6 == 5:
         return {"id": str(row), "question": "Where does Zoe live?", "context": context,
                 "answers": {"text": [], "answer_start": []}}  # fmt: skip
@@ -328,7 +329,11 @@ def command(line: str) -> dict[str, Any]:
     """Run `python -m bothways` in this process. Its exit status, its output, and its errors if it fails."""
     words = shlex.split(line.replace("{base}", BASE).replace("{brief}", BRIEF))
     words += [] if "--dtype" in words or words[0] in WITHOUT_DTYPE else FLOAT32.split()
-    argv, output, errors, status = sys.argv, StringIO(), StringIO(), 0
+    argv = sys.argv
+    output = StringIO()
+    errors = StringIO()
+    status = 0
+
     sys.argv = ["bothways", *words]
     try:
         with redirect_stdout(output), redirect_stderr(errors):
@@ -707,7 +712,8 @@ def shown(value: Any) -> str:
 
 def report(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: float = 0.0) -> tuple[list[str], bool]:
     """Lines about each section, and whether all are the same."""
-    lines, all_same = [], True
+    lines = []
+    all_same = True
     for section in before:
         found = [*differences(before[section], after[section], tolerance if section in TOLERANT else 0.0)]
         number_found = f"{len(found)} difference{'s' * (len(found) > 1)}"

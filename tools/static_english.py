@@ -85,7 +85,9 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=11.0, help="of reading texts with bothways-en")
     options = parser.parse_args()
-    model, texts, vectors = bothways.load(), training_texts(), []
+    model = bothways.load()
+    texts = training_texts()
+    vectors = []
     started = time.monotonic()
     for first in range(0, len(texts), BLOCK):
         vectors.append(model.embed(texts[first : first + BLOCK]).astype(np.float16))

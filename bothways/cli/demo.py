@@ -35,9 +35,11 @@ from bothways.training.pretraining import pretrain
 from bothways.training.run import Run
 from bothways.training.run_lock import read_metrics
 
-NUM_GAPS, NUM_SHOWN = 150, 3  # gaps in unread messages
+NUM_GAPS = 150  # in unread messages
+NUM_SHOWN = 3  # of these gaps
 NUM_HITS = 3  # passages of a question
-NUM_PLANTED, NUM_READ = 24, 40  # labels that are changed, and rows that are then looked through
+NUM_PLANTED = 24  # labels that are changed
+NUM_READ = 40  # rows that are looked through to find the changed labels
 TRIVIAL = ("most frequent answer",)  # not among the figures at the top of the page
 AUTHORS = "docs/guide/classify.md#where-words-win"
 TEXT = "The postman says nobody was home."
@@ -59,7 +61,8 @@ def run(settings: Demo) -> dict[str, Any]:
     start = time.perf_counter()
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
     model = load(dtype=settings.dtype, device=settings.device)
-    messages, results = read_sample("support.jsonl"), Results()
+    messages = read_sample("support.jsonl")
+    results = Results()
     write(f"Act one: use the English model that comes with Bothways ({DEFAULT}, 17 MB), as it is\n")
     for step in (compare_senses, fill_gaps, follow, search):
         step(model, messages, settings, results)
@@ -84,7 +87,8 @@ def run(settings: Demo) -> dict[str, Any]:
 
 def go_on(settings: Demo) -> tuple[list[str], list[str]]:
     """Commands that use the trained classifier, the last a server with a page; and the same in Python."""
-    classifier, name = quote(str(settings.out / "all")), command_name()
+    classifier = quote(str(settings.out / "all"))
+    name = command_name()
     commands = [
         f'{name} predict {classifier} --text "{TEXT}"',
         f"{name} check YOUR-TABLE.csv",
@@ -145,7 +149,8 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
 def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Fill some sentences, and a word of each of some messages, which the model has not read."""
     write("2. Fill gaps")
-    rng, gaps = generator(settings.seed, Purpose.MASK), [(text, "") for text in read_texts()["gaps"]]
+    rng = generator(settings.seed, Purpose.MASK)
+    gaps = [(text, "") for text in read_texts()["gaps"]]
     num_fixed = len(gaps)
     for index in rng.permutation(len(messages)).tolist():
         words = messages[index]["text"].split()
@@ -189,7 +194,8 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     write("4. Search by meaning: no question shares a word with the passage that answers it (marked *)")
     rows = read_sample("passages.jsonl")
     passages, questions = ([row for row in rows if key in row] for key in ("text", "question"))
-    texts, asked = [row["text"] for row in passages], [row["question"] for row in questions]
+    texts = [row["text"] for row in passages]
+    asked = [row["question"] for row in questions]
     cosines_QP = model.embed(asked) @ model.embed(texts).T
     words = TfidfVectorizer().fit(texts)
     words_QP = (words.transform(asked) @ words.transform(texts).T).toarray()
@@ -256,14 +262,18 @@ def labelled(rows: Rows) -> Rows:
 
 def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
     """Labels that were changed on purpose, among those that the check of a table suspects."""
-    rng, rows = generator(settings.seed, Purpose.FOLDS), labelled(messages)
-    names, planted = sorted({row["label"] for row in rows}), min(NUM_PLANTED, len(rows) // 10)
+    rng = generator(settings.seed, Purpose.FOLDS)
+    rows = labelled(messages)
+    names = sorted({row["label"] for row in rows})
+    planted = min(NUM_PLANTED, len(rows) // 10)
+
     changed = rng.permutation(len(rows))[:planted].tolist()
     for row in changed:
         others = [name for name in names if name != rows[row]["label"]]
         rows[row]["label"] = others[int(rng.integers(len(others)))]
     write(f"6. Find wrong labels, without training: {planted} of {len(rows)} were changed on purpose (marked *)")
-    source, wrong = as_source("messages", rows), {RowLocation("messages", row) for row in changed}
+    source = as_source("messages", rows)
+    wrong = {RowLocation("messages", row) for row in changed}
     with muted():
         remarks = check.run(Check(file=source, dtype=settings.dtype, device=settings.device)).remarks
     suspects = [remark for remark in remarks if remark.kind == "label"][:NUM_READ]
@@ -311,9 +321,11 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
-    figures, gap = result.figures, read_texts()["gaps"][-1]
+    figures = result.figures
+    gap = read_texts()["gaps"][-1]
     scratch = [guess.token for guess in result.model.fill(gap)[0]]
-    perplexity, unigram = figures["perplexity"], figures["unigram_perplexity"]
+    perplexity = figures["perplexity"]
+    unigram = figures["unigram_perplexity"]
     scores = f"{perplexity:.0f}; by word frequencies alone: {unigram:.0f}"
     write(f"   gaps in other novels, number of words that it wavers between (perplexity): {scores}")
     write(f"   {gap}\n         {', '.join(scratch)}\n")

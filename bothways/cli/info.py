@@ -78,7 +78,8 @@ def describe_best(newest: Path) -> str:
 def describe_checkpoint(path: Path, model: Path) -> dict[str, Any]:
     """Facts about the model of a run, or in a directory."""
     backend = open_backend(model, dtype="float32", device="cpu")
-    loaded, facts = backend.description, backend.facts()
+    loaded = backend.description
+    facts = backend.facts()
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

@@ -75,7 +75,8 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     if settings.json:
         print_json({"model": str(result.model_directory), "heldout": dict(result.figures), "cost": dict(result.cost)})
         return
-    figures, cost = result.figures, result.cost
+    figures = result.figures
+    cost = result.cost
     words = "masked words" if "masked_lm" in figures else "next words"
     words += " (generator)" if "replaced_accuracy" in figures else ""
     if "perplexity" in figures:
@@ -166,7 +167,8 @@ def format_score(result: "FineTuneResult", delivered: str) -> str:
 
 def format_spread(result: "FineTuneResult", delivered: str) -> str:
     """How the mean was measured: its standard deviation over seeds or folds, if there are several."""
-    n, unit = len(result.scores), "folds" if result.split == "folds" else "seeds"
+    n = len(result.scores)
+    unit = "folds" if result.split == "folds" else "seeds"
     if result.measured:
         return f" ({result.measured}){delivered}"
     if n > 1:
@@ -227,7 +229,8 @@ def _print_estimate(settings: Any, estimate: "Estimate") -> None:
     """Print what a job would take."""
     if settings.json:
         return print_json(vars(estimate))
-    files, parts = format_count(estimate.files, "file"), format_count(estimate.parts, "part")
+    files = format_count(estimate.files, "file")
+    parts = format_count(estimate.parts, "part")
     rows = "unknown rows" if estimate.rows is None else f"about {estimate.rows:,} rows"
     print_lines(f"{files}, {parts}, {estimate.bytes:,} bytes, {rows}")
     if estimate.seconds is None or estimate.dollars is None:
@@ -345,7 +348,8 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
     for one in contents.deleted_indexes or contents.indexes:
         text = f"{one.passages:,} passages of {', '.join(one.folders)}" if one.folders else "damaged"
         print_lines(f"{one.path.name}  {one.size / 1e6:9,.1f} MB  {text}")
-    count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
+    count = len(contents.stores)
+    size = sum(store.size for store in contents.stores) / 1e6
     weights = sum(map(_has_weights, contents.stores))
     kinds = [format_count(weights, "file of weights", "files of weights")] if weights else []
     if count > weights or not weights:

@@ -88,7 +88,8 @@ METAVARS = {Path: "PATH", int: "N", float: "X"}
 def options(settings_class: type[Any], *, with_help: bool = True) -> Sequence[Option]:
     """The options of a settings class, in the order of the groups; within a group, in that of the fields. with_help:
     whether to read their help from the source, which takes some milliseconds."""
-    types, helps = declared_types(settings_class), docstrings(settings_class) if with_help else {}
+    types = declared_types(settings_class)
+    helps = docstrings(settings_class) if with_help else {}
     listed = [_option(field, types[field.name], helps.get(field.name, "")) for field in fields(settings_class)]
     return sorted(listed, key=lambda option: GROUPS.index(option.mark.group))
 

@@ -28,7 +28,9 @@ class MemoryTable:
     """
 
     def __init__(self, name: str, kind: str, data: Any) -> None:
-        self.name, self.kind, self.data = name, kind, data
+        self.name = name
+        self.kind = kind
+        self.data = data
 
     def __str__(self) -> str:
         return self.name

@@ -200,7 +200,8 @@ class SpanScoring(training_task.Scoring):
 
     def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
         """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
-        candidates, questions = self.find_candidates(split, outputs), self.task.questions[split]
+        candidates = self.find_candidates(split, outputs)
+        questions = self.task.questions[split]
         threshold = self.task.thresholds.get("no_answer")
         best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
         details = [[answer.score, answer.start, answer.end] for answer in best]
@@ -249,7 +250,8 @@ class AnswerView(training_task.ReportView):
         for where, answer, (_, start, end) in zip(
             predictions.where, predictions.predicted, predictions.details, strict=True
         ):
-            question, values = self.question_by_location[where], self.score_answer(where, answer)
+            question = self.question_by_location[where]
+            values = self.score_answer(where, answer)
             if values["exact_match"] < 100:
                 gold = [report.Highlight(start, start + len(text)) for text, start in question.answers]
                 predicted = report.Highlight(start, end) if answer else None
@@ -346,7 +348,9 @@ class Answering(training_task.TrainingTask):
         data = {}
         for split, loaded in read_splits(settings, skipped, fold).items():
             windows_by_question = read_windows(loaded, *training_task.text_reader(settings.windows, pretrained))
-            questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
+            questions[split] = []
+            windows[split] = []
+            rows = list[tuple[int, int]]()
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
                     rows += target_rows(question_windows, question)
@@ -374,7 +378,8 @@ class Answering(training_task.TrainingTask):
     def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         training_task.check_task(teacher, self.name, self.settings.teacher)
-        models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
+        models = (self.pretrained, teacher)
+        sample = self.questions["train"][:SAMPLE]
         sizes = {training_task.text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
@@ -400,7 +405,8 @@ class Answering(training_task.TrainingTask):
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
         windows = read_windows(added, *training_task.text_reader(settings.windows, self.pretrained))
-        train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
+        train = self.data["train"]
+        no_rows = (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
         return replace(

@@ -70,7 +70,8 @@ LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
 NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
-MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
+MAX_LISTED = 30  # classes whose counts are listed
+NUM_FREQUENT = 5  # classes that are listed if there are more
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,8 @@ class ClassScoring(training_task.Scoring):
 
     @property
     def evaluator(self) -> TextEvaluator[Any]:
-        names, settings = self.task.names, self.task.settings
+        names = self.task.names
+        settings = self.task.settings
         if settings.multi_label:
             return LabelSetEvaluator(names)
         return ClassEvaluator((settings.positive or names[-1]) if len(names) == 2 else None)
@@ -289,14 +291,16 @@ class ClassScoring(training_task.Scoring):
 
         labels = self.task.data[split].targets
         temperature = fit_temperature(outputs, labels, multi_label=self.task.settings.multi_label)
-        scaled_NC, targets = torch.from_numpy(outputs) / temperature, torch.from_numpy(labels)
+        scaled_NC = torch.from_numpy(outputs) / temperature
+        targets = torch.from_numpy(labels)
         if self.task.settings.multi_label:
             losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
             return losses_NC.mean(-1)
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        multi_label, targets = self.task.settings.multi_label, self.task.data[split].targets
+        multi_label = self.task.settings.multi_label
+        targets = self.task.data[split].targets
         calibration = fit_calibration(outputs, targets, multi_label=multi_label)
         if not multi_label:
             return calibration
@@ -336,7 +340,8 @@ class ClassView(TextView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.settings.multi_label:
             return [report.LabelScores([*self.label_scores(predictions)])]
-        gold, predicted = predictions.gold, predictions.predicted
+        gold = predictions.gold
+        predicted = predictions.predicted
         is_correct = [a == b for a, b in zip(gold, predicted, strict=True)]
         confidences = [probabilities[name] for probabilities, name in zip(predictions.details, predicted, strict=True)]
         calibration = metrics.reliability(confidences, is_correct)
@@ -429,7 +434,8 @@ class Classification(TextTask):
 
     @cached_property
     def objective(self) -> ClassObjective:
-        settings, targets = self.settings, self.data["train"].targets
+        settings = self.settings
+        targets = self.data["train"].targets
         weights_C = np.ones(len(self.names), np.float32)
         if settings.class_weights != "none":
             weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
@@ -669,7 +675,8 @@ class ClassifyTask(TextModelTask):
         is_refused = [where in refused for where in answered.where]
         answered = spell_labels(answered, several=several, names={*(table.labels or [])})
         if several:
-            gold_sets, predicted_sets = label_sets(table), label_sets(answered)
+            gold_sets = label_sets(table)
+            predicted_sets = label_sets(answered)
             names = sorted(frozenset().union(*gold_sets, *predicted_sets))
             return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
         labels = [None if refuses else name for name, refuses in zip(answered.labels or [], is_refused, strict=True)]
@@ -717,7 +724,8 @@ def as_predicted(value: Any) -> str | None:
 def are_numbers(gold: Table, predicted: Table) -> bool:
     """Whether the labels are quantities, as in `find_quantity`; or numbers, of which some have a fraction and some
     predictions are no gold label, so that they cannot be names of classes."""
-    labels, predictions = gold.labels or [], predicted.labels or []
+    labels = gold.labels or []
+    predictions = predicted.labels or []
     if find_quantity([*labels, *predictions]):
         return True
     try:

@@ -152,9 +152,12 @@ class PairScoring(training_task.Scoring):
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         import torch
 
-        examples, num_pairs = self.task.data[split], vectors_RNH.shape[1]
-        vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
-        loss, parts = self.task.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
+        examples = self.task.data[split]
+        num_pairs = vectors_RNH.shape[1]
+        vectors = torch.from_numpy(vectors_RNH)
+        labels = torch.from_numpy(examples.labels)
+        loss = self.task.objective.loss
+        parts = chunked(range(num_pairs), LOSS_PAIRS)
         losses = []
         for rows in parts:
             matches = None if self.task.has_scores else torch.from_numpy(examples.matches(rows))
@@ -270,7 +273,8 @@ class Embedding(training_task.TrainingTask):
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> Embedding:
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
-        data, reader = {}, training_task.text_reader(settings.windows, pretrained)
+        data = {}
+        reader = training_task.text_reader(settings.windows, pretrained)
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
@@ -320,7 +324,8 @@ class Embedding(training_task.TrainingTask):
         return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
 
     def read_by(self, teacher: Checkpoint) -> Embedding:
-        width, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
+        width = self.pretrained.model.config.hidden_size
+        size = teacher.model.config.hidden_size
         if size < width:
             raise InputError(
                 f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {width} dimensions; use a teacher "
@@ -363,7 +368,8 @@ class Embedding(training_task.TrainingTask):
         """The cosine of TF-IDF vectors."""
         from scipy.sparse import vstack
 
-        examples, name = self.data[split], "cosine of TF-IDF"
+        examples = self.data[split]
+        name = "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
         first, *others = (tfidf(column).to_scipy() for column in self.pairs[split].texts)
@@ -373,7 +379,8 @@ class Embedding(training_task.TrainingTask):
             return
 
         queries_Q, passages_D = distinct_rows(examples.ids)
-        texts_QF, passages_FD = first[queries_Q], vstack(others, format="csr")[passages_D].T.tocsr()
+        texts_QF = first[queries_Q]
+        passages_FD = vstack(others, format="csr")[passages_D].T.tocsr()
         rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ passages_FD).toarray(), examples.ids)
         yield training_task.Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
@@ -422,7 +429,8 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
     such as 0 and 5 in STS-B."""
     if scores is None:
         return 0.0, 1.0
-    low, high = float(scores.min()), float(scores.max())
+    low = float(scores.min())
+    high = float(scores.max())
     if low == high:
         raise InputError(
             f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use "
@@ -457,7 +465,8 @@ def rank_by_scores(
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """`rank_pairs`, given a function that scores some distinct queries with all distinct passages, [B, D]. Both are
     sorted by id."""
-    queries_Q, passages_D = np.unique(ids_RN[0]), np.unique(ids_RN[1:])
+    queries_Q = np.unique(ids_RN[0])
+    passages_D = np.unique(ids_RN[1:])
     own_passages = ids_RN[0][ids_RN[0] == ids_RN[1]]
     gold: dict[str, dict[str, float]] = {str(query): {} for query in queries_Q}
     for query, passage in ids_RN[:2].T.tolist():
@@ -492,7 +501,8 @@ class VectorEvaluator(Evaluator[str, np.ndarray]):
 def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence[Hashable] | None = None) -> Scores:
     """Correlations of gold scores and cosines. No errors, since a cosine does not have the unit of the scores."""
     names = ("spearman", "pearson")
-    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines, units)
+    scores = metrics.regression(gold, cosines)
+    bounds = metrics.regression_intervals(gold, cosines, units)
     return Scores.with_intervals(
         "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
     )
@@ -517,7 +527,8 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use "
             f"{flag('objective', 'pairs')}"
         )
-    objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
+    objective = settings.objective
+    pairs_by_split = dict[str, TextPairs]()
     for name, path in settings.sources.items():  # train is the first
         pairs = read_pair_file(path, settings, objective, settings.negative_column, settings.on_error)
         if name == "train" and pairs.scores is None and len(set(pairs.texts[1])) < 2:
@@ -604,7 +615,8 @@ class EmbedTask(Task):
         """Rankings of documents for each query, against relevance judgements (qrels)."""
         if is_same_file(predictions, gold):
             raise file_given_twice(gold, "relevance judgements are no ranking")
-        qrels, ranking = read_qrels(gold, columns.encoding), read_ranking(predictions, columns.encoding)
+        qrels = read_qrels(gold, columns.encoding)
+        ranking = read_ranking(predictions, columns.encoding)
         if qrels.keys().isdisjoint(ranking):
             raise InputError(f"{predictions}: no query is one of {gold}, such as {min(qrels)!r}; check the names")
         return ranking_scores(qrels, ranking)

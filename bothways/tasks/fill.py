@@ -47,7 +47,8 @@ class MaskedText(NamedTuple):
 
 def find_masks(texts: Sequence[str], tokenizer: Tokenizer) -> list[MaskedText]:
     """Texts with their masks. InputError for a text without a mask."""
-    mask, masked = tokenizer.tokens[tokenizer.mask_id], []
+    mask = tokenizer.tokens[tokenizer.mask_id]
+    masked = []
     for text in (text.replace(MASK, mask) for text in texts):
         encoding = tokenizer.encode(text, allow_special=(mask,))
         masks = [index for index, token in enumerate(encoding.ids) if token == tokenizer.mask_id]

@@ -37,7 +37,8 @@ def fit_thresholds(
     if num_rows < MIN_ROWS:
         return even_C
     fits: Sequence[Callable[[Floats, Labels], Floats]] = (shared_threshold, threshold_per_label)
-    best_C, best = even_C, score(targets_NC, (probabilities_NC > EVEN).astype(np.int64))
+    best_C = even_C
+    best = score(targets_NC, (probabilities_NC > EVEN).astype(np.int64))
     fold_N = generator(0, Purpose.FOLDS).permutation(num_rows) % FOLDS
     for fit in fits:
         decided_NC = np.zeros_like(targets_NC)
@@ -46,7 +47,8 @@ def fit_thresholds(
             thresholds_C = fit(probabilities_NC[~is_out_N], targets_NC[~is_out_N])
             decided_NC[is_out_N] = probabilities_NC[is_out_N] > thresholds_C
         if (reached := score(targets_NC, decided_NC)) > best + MIN_GAIN:
-            best_C, best = fit(probabilities_NC, targets_NC), reached
+            best_C = fit(probabilities_NC, targets_NC)
+            best = reached
     return best_C
 
 
@@ -66,7 +68,8 @@ def threshold_per_label(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
 
 def counts_by_threshold(probabilities_NC: Floats, targets_NC: Labels) -> tuple[Floats, Floats, Floats]:
     """For each threshold and label, [K, C]: right, predicted and gold texts."""
-    right, predicted = [], []
+    right = []
+    predicted = []
     for threshold in GRID:
         has_label_NC = probabilities_NC > threshold
         right.append((has_label_NC & (targets_NC == 1)).sum(0))

@@ -42,10 +42,12 @@ def table_rows(task: TextTask, split: str) -> Rows:
 
 def fit_tfidf(task: TextTask, max_rows: int | None = None) -> TfidfModel:
     """A linear model over TF-IDF, fitted on train, or on max_rows of its rows, with the penalty selected on dev."""
-    train, dev = table_rows(task, "train"), table_rows(task, "dev")
+    train = table_rows(task, "train")
+    dev = table_rows(task, "dev")
     if max_rows is not None:
         train = train.sample(max_rows)
-    kind, score = task.linear_kind, task.linear_score
+    kind = task.linear_kind
+    score = task.linear_score
     return tfidf.fit(train, dev, kind, task.num_outputs, balanced=task.balanced, score=score)
 
 
@@ -61,7 +63,8 @@ def fit_linear_baselines(
     import torch
     import torch.nn.functional as F
 
-    kind, num_outputs = task.linear_kind, task.num_outputs
+    kind = task.linear_kind
+    num_outputs = task.num_outputs
     if num_outputs > MAX_OUTPUTS:
         return
     if words:
@@ -107,11 +110,13 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     else:
         means = mean_vectors(task, {*task.data})
         features = [means[split].numpy() for split in task.data]
-    x_NF, ends = np.concatenate(features), np.cumsum([*map(len, features)])
+    x_NF = np.concatenate(features)
+    ends = np.cumsum([*map(len, features)])
     rows = np.sort(regressions.random_order(len(x_NF))[:MAX_CHECKED])
     targets = np.concatenate([examples.targets for examples in task.data.values()])[rows]
     units = [unit for table in task.tables.values() for unit in table.units]
-    groups, scores_NC = [units[row] for row in rows.tolist()], np.zeros((len(x_NF), num_outputs))
+    groups = [units[row] for row in rows.tolist()]
+    scores_NC = np.zeros((len(x_NF), num_outputs))
     scores_NC[rows] = regressions.out_of_fold_scores(
         x_NF[rows], targets, task.linear_kind, num_outputs, groups=groups, balanced=task.balanced
     )

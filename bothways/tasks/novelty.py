@@ -161,7 +161,8 @@ def describe_groups(vectors_NH: Floats, groups_N: Indices) -> Scope:
     within_HH = inverse_covariance(rest_NH, max(1, len(unit_NH) - len(names)))
     overall_HH = inverse_covariance(centered_NH, len(unit_NH))
     scale = np.trace(within_HH) / len(within_HH)
-    within_HH, overall_HH = within_HH / scale, overall_HH / scale
+    within_HH = within_HH / scale
+    overall_HH = overall_HH / scale
 
     weighted_GH = means_GH @ within_HH
     offsets_G = -np.einsum("gh,gh->g", weighted_GH, means_GH) / 2

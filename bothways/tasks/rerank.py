@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from bothways.tasks.task import LoadedModel
 
 TOP = 10  # places of a ranking that are scored
-NDCG, MRR = f"ndcg@{TOP}", f"mrr@{TOP}"
+NDCG = f"ndcg@{TOP}"
+MRR = f"mrr@{TOP}"
 NO_RERANKING = "no reranking"
 BY_TFIDF = "order by TF-IDF"
 STEP_QUERIES = 8  # of a step, at least
@@ -223,7 +224,8 @@ class ListScoring(training_task.Scoring):
 
     def combined(self, split: str, outputs: Sequence[Floats], weight: float) -> list[float | None]:
         """What orders each passage, [N]; None for one that the search did not find."""
-        reranking, ranks = Reranking(weight), self.task.ranks(split)
+        reranking = Reranking(weight)
+        ranks = self.task.ranks(split)
         scores = np.concatenate(outputs).tolist()
         return [
             None if rank is None else reranking.combined(score, rank) for score, rank in zip(scores, ranks, strict=True)
@@ -343,7 +345,8 @@ class RerankTraining(training_task.TrainingTask):
         cosines = {}
         for split, table in self.rows.items():
             if split != "train":
-                queries, passages = tfidf(table.queries).to_scipy(), tfidf(table.passages).to_scipy()
+                queries = tfidf(table.queries).to_scipy()
+                passages = tfidf(table.passages).to_scipy()
                 cosines[split] = np.asarray(queries.multiply(passages).sum(1)).ravel().tolist()
         return cosines
 
@@ -500,7 +503,8 @@ class RerankTask(RegressTask):
         return LabelledRows(RankEvaluator(), rows, True)
 
     def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        texts, pairs = [row[0] for row in rows], [row[1] or "" for row in rows]
+        texts = [row[0] for row in rows]
+        pairs = [row[1] or "" for row in rows]
         return [{"score": score} for score in model.rerank(texts, pairs, **options).tolist()]
 
 

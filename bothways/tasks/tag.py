@@ -187,7 +187,8 @@ class TagScoring(training_task.Scoring):
         import torch
 
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
-        gold, baseline = self.gold_tags(split), 0.0
+        gold = self.gold_tags(split)
+        baseline = 0.0
         scores = self.evaluator.compare(gold, self.decode(split, outputs), intervals=False)
         if self.task.tagset.plain:
             tags = [*chain.from_iterable(gold)]
@@ -246,7 +247,8 @@ class TagScoring(training_task.Scoring):
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Predicted and gold tags, without details."""
         sentences = self.task.texts[split].sentences
-        where, groups = (sentence.where for sentence in sentences), documents_of(sentences)
+        where = (sentence.where for sentence in sentences)
+        groups = documents_of(sentences)
         return Predictions([*where], self.gold_tags(split), predicted, groups, [None] * len(sentences))
 
     @property
@@ -309,7 +311,8 @@ class TagView(training_task.ReportView):
         for error in label_errors([tag for _, _, tag in words], probabilities):
             row, index, _ = words[error.row]
             sentence = self.sentence_by_location[predictions.where[row]]
-            text, span = join_words(sentence.words), word_span(sentence.words, index)
+            text = join_words(sentence.words)
+            span = word_span(sentence.words, index)
             issues.append(training_task.label_issue(error, sentence.where, text, span=span))
         return issues
 
@@ -476,7 +479,8 @@ class Tagging(training_task.TrainingTask):
         return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
     def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
-        train, sentences = self.texts["train"].sentences, self.texts[split].sentences
+        train = self.texts["train"].sentences
+        sentences = self.texts[split].sentences
         predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
         yield training_task.Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))
         with muted():

@@ -245,7 +245,8 @@ def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window:
         length = len(tokenizer.ids(join_words(sentence.words)))
         if group and (num_tokens + length > room or sentence.document != group[0].document):
             yield group
-            group, num_tokens = [], 0
+            group = []
+            num_tokens = 0
         group.append(sentence)
         num_tokens += length
     if group:

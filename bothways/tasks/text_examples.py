@@ -110,6 +110,7 @@ class TextExamples:
         )
 
     def describe(self) -> str:
-        lengths, num_long = self.lengths, sum(len(windows) > 1 for windows in self.windows)
+        lengths = self.lengths
+        num_long = sum(len(windows) > 1 for windows in self.windows)
         kind = "pairs" if self.second else "texts"
         return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long:,} read in windows"

@@ -48,7 +48,8 @@ class TextEvaluator(Evaluator[TextRow, Prediction]):
 
     def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
         bounds = self.intervals(gold, predictions, units) if intervals else None
-        scores, counts = self.scores(gold, predictions), {"texts": len(gold)}
+        scores = self.scores(gold, predictions)
+        counts = {"texts": len(gold)}
         return Scores.with_intervals(self.primary, scores, bounds, counts=counts, secondary=self.secondary)
 
 

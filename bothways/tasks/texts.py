@@ -311,7 +311,8 @@ class TextTask(TrainingTask):
         return self.encode(teacher, targets, separate)
 
     def with_unlabelled(self) -> Self:
-        train, examples = self.tables["train"], self.data["train"]
+        train = self.tables["train"]
+        examples = self.data["train"]
         added = read_unlabelled(self.settings, pairs=train.pairs is not None)
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
@@ -319,5 +320,6 @@ class TextTask(TrainingTask):
         more = TextExamples.encode(added, targets, *reader, separate=separate)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
         table = Table(train.texts + added.texts, pairs, None, train.where + added.where, columns=train.columns)
-        tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}
+        tables = {**self.tables, "train": table}
+        data = {**self.data, "train": examples.joined(more)}
         return replace(self, tables=tables, data=data)  # type: ignore[type-var]

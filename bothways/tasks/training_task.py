@@ -44,7 +44,9 @@ BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more fo
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 TEACHER_TEMPERATURE = 2.0  # of the softmax over the scores of both models (Hinton 2015)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
-UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
+# Names among the metrics of a split.
+UNCALIBRATED = "calibration_error_before"
+CALIBRATED = "calibration_error"
 
 
 class Examples(Protocol):
@@ -128,7 +130,8 @@ class Distilled:
         return dict.fromkeys(self.weights, self.objective.num_targets(batch))
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> Mapping[str, Loss]:
-        num_targets, losses = self.objective.num_targets(batch), {}
+        num_targets = self.objective.num_targets(batch)
+        losses = {}
         for name, weight in self.weights.items():
             loss = self.objective.teacher_loss if name == TEACHER else self.objective.label_loss
             total, _ = loss(outputs, batch)
@@ -445,7 +448,8 @@ def check_task(teacher: Checkpoint, task: str, source: object) -> None:
 
 def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:
     """Random rows, in order, whose counts (such as labelled tokens) add up to at least `target`, or all rows."""
-    rows, total = [], 0
+    rows = []
+    total = 0
     for row in generator(seed, Purpose.FOLDS).permutation(len(counts)).tolist():
         if total >= target:
             break
@@ -489,7 +493,8 @@ class BatchPlan:
 
     @staticmethod
     def of(task: TrainingTask) -> BatchPlan:
-        settings, limits = task.settings, (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
+        settings = task.settings
+        limits = (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
         return BatchPlan(settings.batch_size, settings.batch_tokens, settings.gradient_accumulation, *limits)
 
     def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
@@ -529,7 +534,8 @@ def compute_outputs(
     """`forward` for each example, in order, without gradients, float32."""
     import torch
 
-    device, sizes = next(model.parameters()).device, examples.sizes
+    device = next(model.parameters()).device
+    sizes = examples.sizes
     outputs: dict[int, Floats] = {}
     with torch.inference_mode():
         model.eval()

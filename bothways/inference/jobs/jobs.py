@@ -137,9 +137,11 @@ def check_is_one(settings: Embed | Predict) -> None:
 
 def write(job: Job) -> Journal:
     """Write the results of all rows to one file."""
-    settings, out = job.settings, job.settings.out
+    settings = job.settings
+    out = job.settings.out
     assert out is not None
-    threads, blocks = threads_of(settings), job.blocks()
+    threads = threads_of(settings)
+    blocks = job.blocks()
     with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
@@ -357,7 +359,8 @@ def read_inputs(model: Predictor, settings: Predict, kept: Mapping[str, str]) ->
 
 def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
-    row, kind = _literal_row(settings), TASKS[model.task].load().inputs
+    row = _literal_row(settings)
+    kind = TASKS[model.task].load().inputs
     if "pair" not in row and (kind == "questions" or model.reads_pairs):
         raise InputError(
             f"text: this model reads two texts; give the second (the passage of a question) with {flag('pair')}"
@@ -414,7 +417,8 @@ def compute_block(
         except InputError as error:
             if not block.row_numbers:
                 raise
-            first, last = block.row_numbers[0], block.row_numbers[-1]
+            first = block.row_numbers[0]
+            last = block.row_numbers[-1]
             raise InputError(f"{_source(settings)}: rows {first} to {last}: {error}") from None
 
 

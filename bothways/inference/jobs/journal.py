@@ -105,7 +105,11 @@ class PartialOutput:
     def __init__(
         self, out: Path, form: ResultFormat, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
     ) -> None:
-        self.out, self.form, self.journal, self.results, self.skipped = out, form, journal, results, skipped
+        self.out = out
+        self.form = form
+        self.journal = journal
+        self.results = results
+        self.skipped = skipped
 
     def skip_done(self, blocks: Iterator[Block]) -> None:
         """Skip the blocks that are done. InputError if they have changed."""

@@ -275,11 +275,13 @@ class Changes:
 
     def fit(self, where: str, words: TextWords, spans: Sequence[TextSpan]) -> list[Span]:
         """The spans of words that cover the spans of characters, without overlaps. InputError if one covers no word."""
-        text, kept = words.text, list[Span]()
+        text = words.text
+        kept = list[Span]()
         is_taken = [False] * len(words)
         ends = [start + len(word) for start, word in zip(words.starts, words, strict=True)]
         for span in sorted(dict.fromkeys(spans), key=lambda span: (span.start - span.end, span.start)):
-            first, last = bisect_right(ends, span.start), bisect_left(words.starts, span.end)
+            first = bisect_right(ends, span.start)
+            last = bisect_left(words.starts, span.end)
             shown = f"{span.label} {shorten(repr(text[span.start : span.end]))} at {span.start}"
             if first >= last:
                 raise InputError(f"{where}: {shown} covers no word; correct its offsets or remove it")
@@ -319,9 +321,13 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
     if _is_task(row):
-        text, name, values = _task_text(where, row["data"]), "result", list(_task_values(where, row, changes))
+        text = _task_text(where, row["data"])
+        name = "result"
+        values = list(_task_values(where, row, changes))
     elif (key := _spans_key(row)) is not None and "text" in row:
-        text, name, values = row["text"], key, row[key]
+        text = row["text"]
+        name = key
+        values = row[key]
     else:
         if key is not None:
             raise InputError(
@@ -378,7 +384,8 @@ def _span(where: str, value: Any) -> TextSpan:
     if isinstance(value, list):
         if len(value) != 3:
             raise InputError(f"{where}: holds {shorten(repr(value))}, not [start, end, label]; fix it")
-        bounds, label = dict(zip(BOUND_KEYS, value, strict=False)), value[2]
+        bounds = dict(zip(BOUND_KEYS, value, strict=False))
+        label = value[2]
     elif isinstance(value, Mapping):
         bounds = {name: next((value[key] for key in keys if key in value), None) for name, keys in BOUND_KEYS.items()}
         label = value.get("label", value.get("labels"))

@@ -72,7 +72,9 @@ def read_conll(
 
     start = CONLL_2012_START if is_2012 else DOCSTART
     is_divided = any(line.text.startswith(start) for line in lines)
-    sentences, number = [], -1
+
+    sentences = []
+    number = -1
     for document, group in _groups(lines, start):
         try:
             # The predicates of a sentence of CoNLL-2012 have a column each.
@@ -137,7 +139,8 @@ def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> N
 
 def _groups(lines: Sequence[Line], start: str) -> Iterator[tuple[int, list[Line]]]:
     """(document index, lines) for each block of lines between blank lines. start: of the line ahead of a document."""
-    document, has_sentence = 0, False
+    document = 0
+    has_sentence = False
     group: list[Line] = []
     for line in lines:
         is_docstart = line.text.startswith(start)
@@ -146,9 +149,11 @@ def _groups(lines: Sequence[Line], start: str) -> Iterator[tuple[int, list[Line]
             continue
         if group:
             yield document, group
-            group, has_sentence = [], True
+            group = []
+            has_sentence = True
         if is_docstart and has_sentence:
-            document, has_sentence = document + 1, False
+            document += 1
+            has_sentence = False
     if group:
         yield document, group
 

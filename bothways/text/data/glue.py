@@ -82,7 +82,8 @@ def glue_table(
     if isinstance(path, MemoryTable) or (file_format := detect_format(path, encoding)) is None:
         return None
     if text is None:
-        text, pair = file_format.text, pair or file_format.pair
+        text = file_format.text
+        pair = pair or file_format.pair
     label = label or file_format.label
     located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
     columns = {"text": text, "pair": pair, "label": label, "group": group}

@@ -51,8 +51,10 @@ def read_pair_file(
     """
     if isinstance(path, TableList):
         return join_pairs(path, [read_pair_file(part, named, objective, negative, on_error) for part in path.parts])
-    columns, encoding = named.columns, named.encoding
-    scored, errors = objective == "scores", RowErrors(on_error)
+    columns = named.columns
+    encoding = named.encoding
+    scored = objective == "scores"
+    errors = RowErrors(on_error)
     check = check_score if objective != "pairs" else None
     table = glue_table(
         path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
@@ -72,7 +74,8 @@ def read_pair_file(
     table = build_table(
         path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
     )
-    notes, texts = errors.notes(len(table)), text_columns(table)
+    notes = errors.notes(len(table))
+    texts = text_columns(table)
     if negatives:
         texts.append([negatives[where] for where in table.where])
     return TextPairs(texts, pair_scores(table) if scored else None, notes)

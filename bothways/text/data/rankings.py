@@ -134,7 +134,8 @@ def read_relevant(
     relevant: dict[str, dict[str, float]] = {}
     for where, row in rows:
         try:
-            text, found = read_text(where, row, query), read_text(where, row, passage, "pair")
+            text = read_text(where, row, query)
+            found = read_text(where, row, passage, "pair")
             grade = 1.0 if label is None else _label(where, row, label)
             if grade and text.strip() and found.strip():
                 passages = relevant.setdefault(text, {})
@@ -217,7 +218,8 @@ def _merged(source: TableSource, table: RankedPassages) -> RankedPassages:
     if not any(label for label in table.labels):
         raise InputError(f"{source}: no row has a label above 0, which says that its passage is relevant; add some")
     first: dict[tuple[str, str], int] = {}
-    labels, ranks = [*table.labels], [*table.ranks]
+    labels = [*table.labels]
+    ranks = [*table.ranks]
     for row, key in enumerate(zip(table.queries, table.passages, strict=True)):
         kept = first.setdefault(key, row)
         labels[kept] = max((label for label in (labels[kept], labels[row]) if label is not None), default=None)

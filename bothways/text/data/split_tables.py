@@ -86,7 +86,8 @@ def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> st
     counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
     line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
     classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
-    fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
+    fewest = min(classes, key=classes.__getitem__)
+    most = max(classes.values())
     if classes[fewest] < most:
         line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give {flag('dev')}"
     return line

@@ -129,7 +129,8 @@ class _Sizes:
         held_out = [name for name in shares if name != "train"]
         if num_rows and not sizes["train"]:
             name = max(held_out, key=lambda name: (sizes[name], -self.carry[name]))
-            sizes["train"], sizes[name] = 1, sizes[name] - 1
+            sizes["train"] = 1
+            sizes[name] -= 1
             self.carry["train"] -= 1
             self.carry[name] += 1
         if "test" in shares and num_rows >= MIN_SCORED_ROWS and not any(sizes[name] for name in held_out):
@@ -203,7 +204,8 @@ def selection_folds(
         strata = (targets.argsort().argsort() * NUMBER_STRATA // len(targets) if is_number else targets).tolist()
     num_groups = len(targets) if groups is None else len(set(groups))
     if num_groups < 2:
-        groups, num_groups = None, len(targets)
+        groups = None
+        num_groups = len(targets)
     return fold_groups(len(targets), strata, groups, seed=seed, folds=min(folds, num_groups), source="")
 
 

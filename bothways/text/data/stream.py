@@ -30,7 +30,8 @@ from bothways.text.data.text_files import ARROW, decoded_lines, decoding_error, 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one
 EMPTY_TABLE = "a table has a header and at least one row"
-PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds without a new line, and since the first unanswered line
+PAUSE = 0.05  # seconds without a new line
+LONGEST_WAIT = 0.5  # seconds since the first unanswered line
 
 
 class ModelInput(NamedTuple):
@@ -292,7 +293,8 @@ def _by_columns(
                     f"{where}: has {new_columns}, which no earlier row has; fix the row, or add it to all rows"
                 )
                 continue
-            chosen, columns = chosen or find_text_columns(path, list(wider), text, pair), wider
+            chosen = chosen or find_text_columns(path, list(wider), text, pair)
+            columns = wider
         yield _model_input(where, row, chosen, keep)
 
 

@@ -374,7 +374,7 @@ class _RewindableLines:
             if (line := next(self.lines, None)) is None:
                 break
             self.again.append(line)
-        first, second, *_ = *lines, "", ""
+        first, second = [*lines, "", ""][:2]
         return first, second
 
     def rewind(self) -> None:

@@ -27,7 +27,8 @@ class TextWords(tuple[str, ...]):
 
     def __new__(cls, words: Iterable[str], text: str, starts: Iterable[int]) -> "TextWords":
         created = super().__new__(cls, words)
-        created.text, created.starts = text, tuple(starts)
+        created.text = text
+        created.starts = tuple(starts)
         return created
 
     def __getnewargs__(self) -> tuple[Any, ...]:

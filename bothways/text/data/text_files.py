@@ -190,7 +190,9 @@ class XzFile(io.RawIOBase):
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.stream, self.rest = file, lzma.LZMADecompressor(), b""
+        self.file = file
+        self.stream = lzma.LZMADecompressor()
+        self.rest = b""
         self.is_ended = False
 
     def readable(self) -> bool:
@@ -231,7 +233,8 @@ class XzFile(io.RawIOBase):
         if not content:
             self.is_ended = True
             return False
-        self.stream, self.rest = lzma.LZMADecompressor(lzma.FORMAT_XZ), content
+        self.stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self.rest = content
         return True
 
 
@@ -305,7 +308,8 @@ def _has_line_feed(path: Path) -> bool:
 def _byte_lines(
     file: io.BufferedReader, path: Path, encoding: str | None, compressed: bool, ends_in_cr: bool
 ) -> Iterator[Line]:
-    decode, number = text_encodings.line_decoder(encoding), 0
+    decode = text_encodings.line_decoder(encoding)
+    number = 0
     try:
         offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
         lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if compressed else file
@@ -314,7 +318,8 @@ def _byte_lines(
             if compressed and len(content) > LONGEST_LINE:
                 raise _too_long(path, number)
             try:
-                text, error_in_line = decode(content), None
+                text = decode(content)
+                error_in_line = None
             except UnicodeDecodeError as error:
                 text = content.decode(encoding or "utf-8", errors="replace")
                 position = f"byte {offset + error.start} of the {'decompressed file' if compressed else 'file'}"
@@ -340,7 +345,8 @@ def _split_at_cr(file: io.BufferedReader) -> Iterator[bytes]:
 
 def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: bool) -> Iterator[Line]:
     """Lines in an encoding that must be decoded before it can be split into lines."""
-    reader, number = io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n"), 0
+    reader = io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n")
+    number = 0
     try:
         for number, text in enumerate(iter(partial(reader.readline, LONGEST_LINE if compressed else -1), ""), 1):
             if compressed and len(text) == LONGEST_LINE:

@@ -20,7 +20,8 @@ from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
 from bothways.training.finetuning.budget import PART_OF_WORDS, WORDS, Budget
 
-MANY_ROWS, PART = 2000, 20  # from which the time of TF-IDF is estimated, by a twentieth of them
+MANY_ROWS = 2000  # from which the time of TF-IDF is estimated
+PART = 20  # a twentieth of the rows is fitted for the estimate
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -99,7 +100,8 @@ def score(task: TrainingTask, split: str, file: Path, budget: Budget) -> list[Ba
     """Score the baselines on a split for which there is time. The scores are stored in a file for resumed runs, with
     the predictions of models that can be saved."""
     if not file.exists():
-        rows, start = [], time.monotonic()
+        rows = []
+        start = time.monotonic()
         for baseline in task.baselines(split, words=has_time_for_words(task, budget)):
             budget.seconds[baseline.name] = time.monotonic() - start
             scores = task.scoring.score_predictions(baseline.predictions)

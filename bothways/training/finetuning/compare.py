@@ -23,7 +23,9 @@ from bothways.training.finetuning.select import ModelScores, Score, Selection
 from bothways.training.run import Run
 
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
-BETTER, WORSE = "better than", "worse than"  # how a verdict begins, unless it cannot tell
+# How a verdict begins, unless it cannot tell.
+BETTER = "better than"
+WORSE = "worse than"
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
 TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
     "frozen vectors": {"learning_rate": 0, "pooling": "mean"},
@@ -32,7 +34,9 @@ TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
 }
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 MAX_WIDTH = 0.8  # of the interval of a difference; a wider one is not shown
-MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
+# Directories of a run.
+MODEL = "model"  # the delivered model
+SAVED = "tfidf"  # a baseline that may be as good
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     refused = refusal(plan.task, selection)
     if not plan.compares:
         return Comparison(refused=refused)
-    task, encoder = plan.task, selection.scores
+    task = plan.task
+    encoder = selection.scores
     trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
     scores = [*selection.baselines]
     # One that is scored row by row is not repeated without its resamples.
@@ -101,7 +106,8 @@ def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict
 
 def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
     """The TF-IDF model that is saved, if any."""
-    task, encoder = plan.task, selection.scores
+    task = plan.task
+    encoder = selection.scores
     if plan.few:  # a training of few rows was asked for, and TF-IDF is only compared
         return None
     score = next((score for score in scores if score.name.startswith(TFIDF)), None)
@@ -137,8 +143,11 @@ def verdict(
     saved.
     """
     best = max(baselines, key=lambda baseline: baseline.value)
-    name, mean, (low, high) = best.name, score.mean, differences[best.name]
+    name = best.name
+    mean = score.mean
+    low, high = differences[best.name]
     assert mean is not None
+
     kind = "frozen, with a linear head" if score.frozen or plan.measured else "fine-tuned"
     if score.frozen and plan.task.needs_gain:
         kind = plan.task.initial_model

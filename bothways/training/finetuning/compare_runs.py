@@ -24,11 +24,13 @@ Predicted = Mapping[RowKey, Any]
 def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     """The scores of both runs: on the rows that both predict, with 95 % intervals of the differences if there are any,
     else the scores that each run reports."""
-    runs, theirs = (str(first.directory), str(second.directory)), getattr(second, "metric", None)
+    runs = (str(first.directory), str(second.directory))
+    theirs = getattr(second, "metric", None)
     if getattr(second, "task", None) != first.task or theirs != first.metric:
         scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, "the tasks or metrics differ: no differences")
-    by_row, other = predicted(first), predicted(second)
+    by_row = predicted(first)
+    other = predicted(second)
     common = [row for row in by_row if row in other]
     if not common:
         reason = "the runs predict other rows" if by_row and other else f"no pairs of rows for {first.task}"
@@ -48,13 +50,15 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
 
 def predicted(run: RunResult) -> Predicted:
     """The predictions of a run. Nothing for tasks whose rows have no label or number."""
-    file, task = run.directory / PREDICTIONS, TASKS[getattr(run, "task", "embed")].load()
+    file = run.directory / PREDICTIONS
+    task = TASKS[getattr(run, "task", "embed")].load()
     if not isinstance(task, TextModelTask) or not file.exists():
         return {}
     columns = read_columns(file)
     texts = zip(*(columns[name] for name in ("text", "pair") if name in columns), strict=True)
     rows = [*zip(texts, map(str, columns["gold"]), strict=True)]
-    numbers, seen = list[int](), Counter[Any]()
+    numbers = list[int]()
+    seen = Counter[Any]()
     for row in rows:
         numbers.append(seen[row])
         seen[row] += 1
@@ -66,7 +70,8 @@ def score(run: "FineTuneResult", rows: Sequence[RowKey], predictions: Sequence[A
     """The scores of some rows' predictions, with resamples that depend on the rows only."""
     keys = [tuple(map(text_key, texts)) for texts, *_ in rows]
     units = first_locations(keys, [str(row) for row in range(len(rows))])
-    task, gold = TASKS[run.task].load(), [label for _, label, _ in rows]
+    task = TASKS[run.task].load()
+    gold = [label for _, label, _ in rows]
     assert isinstance(task, TextModelTask)
     read = label_reader(run)
     return task.evaluator(run.model, None).compare([*map(read, gold)], [*map(read, predictions)], units)

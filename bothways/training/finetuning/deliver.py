@@ -137,7 +137,8 @@ class FineTuneResult(results.RunResult):
     def metrics(self) -> Any:
         """The scores as a table: model, split, metric, value, and low and high, the ends of the 95 % interval."""
         stored = read_metadata(self.directory / METADATA_FILE)
-        figures, intervals = stored.get("figures", {}), stored["result"].get("baseline_intervals", {})
+        figures = stored.get("figures", {})
+        intervals = stored["result"].get("baseline_intervals", {})
         scores = [("this model", self.mean, self.interval)]
         scores += [(name, score, intervals.get(name)) for name, score in self.baselines.items()]
         rows = [(name, self.split, self.metric, score, *(ends or (None, None))) for name, score, ends in scores]
@@ -164,7 +165,10 @@ class FineTuneResult(results.RunResult):
         """Loss, metric and learning rate over steps as a picture, which is also written to `file` (.svg)."""
         figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
         levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
-        rows, unit, title = read_metrics(self.directory), metric_unit(self.metric), f"Fine-tuning, {self.task}"
+        rows = read_metrics(self.directory)
+        unit = metric_unit(self.metric)
+        title = f"Fine-tuning, {self.task}"
+
         if not rows:
             raise InputError(f"{self.directory}: no curves, since nothing was trained: the encoder stayed as it is")
         return draw_curves(rows, title=title, levels=levels, metric=self.metric, unit=unit).write(file)
@@ -199,8 +203,12 @@ def deliver(
     trained: the plan of a training whose model is not delivered, if that is another one.
     last: the training on all rows, whose model is delivered instead of the selected one.
     """
-    encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
-    facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
+    encoder = selection.scores
+    tfidf = comparison.tfidf
+    model = selection.model
+    facts = facts_for_inference(plan, encoder, model)
+    delivered = comparison.delivered(encoder)
+
     run_result = result = encoder_result(plan, selection, comparison)
     seed = selection.kept.seed
     seed_files = seed_directory(run.directory, seed)
@@ -252,7 +260,8 @@ def deliver(
 
 def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> dict[str, Any]:
     """Metadata that inference needs besides weights and labels."""
-    task, facts = plan.task, plan.task.metadata(scores.by_split)
+    task = plan.task
+    facts = plan.task.metadata(scores.by_split)
     return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
 
 
@@ -271,7 +280,8 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
     score = selection.scores.score
     facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
     if plan.unscored:
-        score, facts["verdict"] = replace(score, mean=None, std=None, interval=None, failed=0), plan.unscored
+        score = replace(score, mean=None, std=None, interval=None, failed=0)
+        facts["verdict"] = plan.unscored
     elif plan.measured:
         facts["measured"] = plan.measured
     if selection.kept.teacher:

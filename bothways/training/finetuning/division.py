@@ -155,7 +155,8 @@ def compares(plan: Plan) -> bool:
 
 def divide(plan: Plan, estimates: Estimates) -> Division:
     """Divide the minutes by these estimates. What there is no time for is left out, and noted in the budget."""
-    budget, task = plan.budget, plan.task
+    budget = plan.budget
+    task = plan.task
     assert budget.limit is not None
     seed, fold = next(plan.trainings)
     part = plan.of_fold(fold)

@@ -68,7 +68,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def fit(self, X: Iterable[str], y: Iterable[Any]) -> Self:
         """Fine-tune on texts X and a label for each."""
-        texts, labels = read_texts(X), read_labels(y)
+        texts = read_texts(X)
+        labels = read_labels(y)
         check_consistent_length(texts, labels)
         check_classification_targets(labels)
         classes, indices = np.unique(labels, return_inverse=True)

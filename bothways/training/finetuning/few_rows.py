@@ -114,7 +114,8 @@ def measure(
     plan: Plan, few: FewRows, candidate: LinearCandidate, model: Checkpoint | None, words: TfidfModel | None
 ) -> ModelScores:
     """Scores of a candidate: on the test rows by the model of all rows, or else out-of-fold."""
-    seed, scoring = plan.seeds[0], few.task.scoring
+    seed = plan.seeds[0]
+    scoring = few.task.scoring
     if "test" in few.task.data:
         outputs = few.task.outputs_of(few.test_scores(candidate, model, words))
         values, resamples = metrics_with_resamples(scoring, "test", outputs)

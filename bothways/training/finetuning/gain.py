@@ -188,7 +188,8 @@ def interpolate(
 
 def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
     """The score of outputs for dev with its resamples, which pair it with that of other weights."""
-    task, parts = plan.task, plan.task.scoring.compared_outputs(outputs)
+    task = plan.task
+    parts = plan.task.scoring.compared_outputs(outputs)
     scores = [BaselineScore.of("", task, task.scoring.predictions("dev", part), keep=False) for part in parts]
     resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=True)
     return BaselineScore("", fmean(score.value for score in scores), None, resamples)
@@ -214,7 +215,8 @@ def loss_gain(before_N: Tensor, after_N: Tensor, fraction: float) -> Gain:
     gain_N = before_N - after_N
     mean = float(gain_N.mean())
     half_width = CERTAIN * float(gain_N.std(correction=0)) / math.sqrt(len(gain_N))
-    before, after = float(before_N.mean()), float(after_N.mean())
+    before = float(before_N.mean())
+    after = float(after_N.mean())
     return Gain(LOSS, before, after, mean - half_width, mean + half_width, fraction, len(gain_N))
 
 

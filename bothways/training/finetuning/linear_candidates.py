@@ -35,7 +35,8 @@ from bothways.text.data.splits import fold_groups
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
-FOLDS, FEWER_FOLDS = 10, 3  # for choosing among candidates
+FOLDS = 10  # for choosing among candidates
+FEWER_FOLDS = 3  # if there are many targets
 FEWEST_FOLDS = 4  # of classes with fewer rows
 SCORE_FOLDS = 30  # for the score of the chosen one, whose models are then fitted to nearly all rows
 MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
@@ -102,7 +103,8 @@ class FewRows:
         Not more than there are rows of a class: then each class lacks a row in each fold. With more folds only the
         classes that are scored lack one, which makes the others more probable (docs/LOG.md, "The first labels").
         """
-        table, settings = self.task.tables["train"], self.task.settings
+        table = self.task.tables["train"]
+        settings = self.task.settings
         groups = table.groups or table.keys
         usual = number if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
         if not self.has_numbers and self.targets.ndim == 1:
@@ -319,7 +321,8 @@ class FewRows:
     def fit_head(self, candidate: LinearCandidate) -> tuple[TextTask, Checkpoint]:
         """The model of all rows, and the task as it reads it. With TF-IDF, its outputs are the sum of both parts."""
         assert candidate.reads is not None
-        task, head = self.reading(candidate.reads), self.heads[candidate.reads] if self.folds else None
+        task = self.reading(candidate.reads)
+        head = self.heads[candidate.reads] if self.folds else None
         strength, temperature = (head.strength, head.temperature) if head else (USUAL_STRENGTH, 1.0)
         rows = (self.features(candidate.reads), self.targets)
         fitted = linear_head.fit_strength(rows, self.task.row_loss, self.task.num_outputs, strength)

@@ -36,7 +36,8 @@ class Training:
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Training":
         """The training of a model of the main process, which is sent to all others."""
-        module, resumes = plan.objective.module(model, options.seed), checkpoints.exist
+        module = plan.objective.module(model, options.seed)
+        resumes = checkpoints.exist
         return plan.processes.broadcast(Training(plan.fold, module, options, steps_before, checkpoints, resumes))
 
     def load(self, plan: Plan) -> SavedCheckpoint | None:

@@ -36,9 +36,15 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     The scores are those of the model that is delivered; with folds, the page shows the cross-validation. result: that
     of the run.
     """
-    task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
-    teacher, folds = selection.kept.teacher, shown.folds
-    levels, unit = {"baseline": shown.trivial}, metric_unit(task.metric)
+    task = plan.task
+    rows = run.metrics()
+    model = selection.model.model
+    shown = comparison.delivered(selection.scores)
+    teacher = selection.kept.teacher
+    folds = shown.folds
+    levels = {"baseline": shown.trivial}
+    unit = metric_unit(task.metric)
+
     if rows:
         curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
         curves.write(run.directory / "curves.svg")
@@ -62,7 +68,8 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     compared = comparison.warnings if comparison.baselines else []
     warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.summary.warnings]
     if plan.unscored:
-        content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
+        content = replace(content, scores=[])
+        warnings = [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions) if content.predictions.where else {}
     parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
     kinds = dict[str, dict[str, str]]()
@@ -95,7 +102,8 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
 
 def description(plan: Plan, delivered: str | None) -> str:
     """What the model of the run is. delivered: name of the baseline that is delivered instead of the encoder."""
-    train, model = plan.sources["train"], plan.sources["model"]
+    train = plan.sources["train"]
+    model = plan.sources["model"]
     if delivered:
         return f"{delivered} fitted to {train}"
     if plan.stays_frozen:
@@ -108,7 +116,8 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     predictions of the model for rows that it was not trained on; linear models on frozen vectors of the other folds
     examine the others."""
     by_model = plan.task.view.label_issues(unseen)
-    issues, examined = [replace(case, source="this model") for case in by_model], {*unseen.where}
+    issues = [replace(case, source="this model") for case in by_model]
+    examined = {*unseen.where}
     is_complete = len(examined) == sum(map(plan.task.summary.num_rows, plan.task.data))
     if plan.compares and not is_complete and LABEL_CHECK not in plan.budget.left_out:
         with working("label errors"):
@@ -141,7 +150,8 @@ def compare(
 ) -> page.BaselineComparison:
     """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
     those of the baselines."""
-    is_interval_pooled, delivered = score.pooled is not None, result.get("delivered")
+    is_interval_pooled = score.pooled is not None
+    delivered = result.get("delivered")
     name = delivered or (task.initial_model if result.get("not_delivered") else "fine-tuned")
     models = [page.ModelScore(name, score.mean, None if is_interval_pooled else score.interval)]
     if delivered:
@@ -177,7 +187,8 @@ def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content
     if plan.stays_frozen and plan.unscored:
         nothing = Predictions.joined([])
         return Content([], page.SeedTable(task.metric, [], metric_unit(task.metric)), nothing, nothing, "", [])
-    trained, calibration = plan.inference_copy(selection.model.model), selection.calibration
+    trained = plan.inference_copy(selection.model.model)
+    calibration = selection.calibration
     by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
     return seeds_content(plan, by_split, shown)
 
@@ -185,12 +196,17 @@ def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content
 def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
     """by_split: predictions of the model."""
     task = plan.task
-    values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
+    values = model.by_split
+    unit = metric_unit(task.metric)
+    failed = model.failed
+    kept = model.kept
+
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
     unseen = Predictions.joined(by_split.values())
     note = f"{flag('folds', 5)} examines all rows"
     if kept in failed:
-        unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
+        unseen = Predictions.joined([])
+        note = "the model is no better than the trivial baseline"
     seeds = [
         page.SeedScores(
             seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == model.kept
@@ -239,7 +255,8 @@ def fold_scores(task: TrainingTask, folds: CrossValidation) -> Iterator[page.Sco
     num_rows = len(folds.all_predictions.where)
     names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
     for name in sorted(names, key=lambda name: name != task.metric):
-        values, unit = folds.values(name), metric_unit(name)
+        values = folds.values(name)
+        unit = metric_unit(name)
         pooled = folds.scores[name]
         if folds.is_pooled:
             interval = tuple(folds.scores[f"{name}_interval"])

@@ -88,7 +88,8 @@ class CrossValidation:
     @staticmethod
     def out_of_fold(few: FewRows, candidate: LinearCandidate) -> "CrossValidation":
         """That of a linear model of few rows, by the folds of the score: the score of all rows together."""
-        scoring, whole = few.task.scoring, few.predictions(candidate)
+        scoring = few.task.scoring
+        whole = few.predictions(candidate)
         scores = scoring.score_predictions(whole)
         values = scoring.compute_metrics("train", few.task.outputs_of(candidate.scores_NC))
         resamples = Resamples.of(scores, few.task.metric)
@@ -116,7 +117,8 @@ class CrossValidation:
         values = [pooled] if self.is_pooled else self.values(metric)
         mean, std = metrics.mean_and_std(values)
         failed = int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric))
-        interval, rows = self.scores[f"{metric}_interval"], sum(len(one.where) for one in self.predictions)
+        interval = self.scores[f"{metric}_interval"]
+        rows = sum(len(one.where) for one in self.predictions)
         of_folds = replace(of_seeds, mean=mean, std=std, n=len(values), failed=failed, pooled=pooled, interval=interval)
         return replace(of_folds, split=FOLDS, scores={FOLDS: values, **of_seeds.scores}, rows=rows)
 
@@ -182,7 +184,8 @@ class ModelScores:
 
     @property
     def score(self) -> Score:
-        metric, by_seed = self.task.metric, self.metrics_by_seed.values()
+        metric = self.task.metric
+        by_seed = self.metrics_by_seed.values()
         scores = {name: [by_split[name][metric] for by_split in by_seed] for name in self.by_split}
         mean, std = metrics.mean_and_std(scores[self.split])
         intervals = [by_split[self.split][f"{metric}_interval"] for by_split in by_seed]
@@ -204,7 +207,8 @@ class ModelScores:
 
     def of_baseline(self, score: BaselineScore, dev: Predictions) -> "ModelScores":
         """Those of a baseline whose predictions are stored. dev: its predictions on dev."""
-        folds, predictions = self.folds and self.folds.of_baseline(self.task, score.name), {"dev": dev}
+        folds = self.folds and self.folds.of_baseline(self.task, score.name)
+        predictions = {"dev": dev}
         if not folds and score.predictions:
             predictions[self.split] = score.predictions
         values = {
@@ -233,12 +237,14 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
 
     directory: of the run, which has the weights.
     """
-    task, seeds = plan.task, {result.seed: result for result in results if result.fold is None}
+    task = plan.task
+    seeds = {result.seed: result for result in results if result.fold is None}
     kept = seeds[best_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()})]
     with muted():
         model = plan.prepare_model(kept.seed)
     model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
-    calibration, resamples = kept.calibration, [one.resamples[plan.split] for one in seeds.values()]
+    calibration = kept.calibration
+    resamples = [one.resamples[plan.split] for one in seeds.values()]
     metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
     scores = ModelScores(task, plan.split, metrics_by_seed, kept.seed, Resamples.mean(resamples, same_rows=True))
     baselines = seeds[plan.seeds[0]].baselines

@@ -78,7 +78,8 @@ class Teacher:
 
     def teach(self) -> TeacherOutputs:
         """Compute its outputs for the training examples, and its scores on dev and test."""
-        student, reader = self.student, self.reader
+        student = self.student
+        reader = self.reader
         model = student.inference_copy(self.checkpoint.model)
         soft_labels: Sequence[Tensor] = []
         if self.has_weight:
