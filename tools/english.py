@@ -12,7 +12,7 @@ r"""The recipe of bothways-en, the packaged English model: `make english`.
 3. `bothways pack` writes DIR/bothways-en.
 
 The packaged weights are from one run of each command above. The second trains the weights of --start further, with a
-fresh optimizer and another order of the text; the result is 0.7 times the new weights plus 0.3 times those of --start.
+fresh optimizer and another order of the text; the result is 0.7 times the new weights plus 0.3 times the old ones.
 For another language or domain, use the two commands on your own teacher and text; docs/model.md has them.
 """
 

@@ -288,7 +288,12 @@ def open_data(keep: Path) -> PretrainingData:
     heldout = np.arange(unseen.num_documents)
 
     return PretrainingData(
-        Tokenizer.load(keep / "teacher"), store, documents, unseen, heldout, read_json(keep / MANIFEST)["facts"]
+        tokenizer=Tokenizer.load(keep / "teacher"),
+        store=store,
+        training=documents,
+        unseen=unseen,
+        heldout=heldout,
+        facts=read_json(keep / MANIFEST)["facts"],
     )
 
 
@@ -343,7 +348,13 @@ def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> 
     as many steps as an eighth of the time has."""
     losses = forward_losses(setup.objective)
     counts = setup.objective.counts
-    trainer = Trainer(deepcopy(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
+    trainer = Trainer(
+        module=deepcopy(setup.module),
+        losses=losses,
+        counts=counts,
+        options=setup.options,
+        processes=SINGLE_PROCESS,
+    )
     times: list[float] = []
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
         while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:

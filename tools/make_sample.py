@@ -42,7 +42,7 @@ BOOKS = (
     Book("Charles Dickens", "Great Expectations", "train", "Expectations", "My father's family name being Pirrip"),
     Book("Charles Dickens", "Oliver Twist", "test", "Oliver", "Among other public buildings"),
     Book("Edward Bulwer-Lytton", "My Novel", "train", "Novel", '"There has never been occasion to use them'),
-    Book("Edward Bulwer-Lytton", "What Will He Do with It?", "train", "What", "It was a summer fair", True),
+    Book("Edward Bulwer-Lytton", "What Will He Do with It?", "train", "What", "It was a summer fair", has_titles=True),
     Book("Edward Bulwer-Lytton", "Kenelm Chillingly", "test", "Kenelm", "SIR PETER CHILLINGLY, of Exmundham"),
     Book("Henry James", "Roderick Hudson", "train", "Roderick", "Mallet had made his arrangements"),
     Book("Henry James", "The Ambassadors", "train", "Ambassadors", "Strether's first question"),

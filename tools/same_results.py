@@ -45,11 +45,36 @@ from urllib.request import Request, urlopen
 LINES = 20  # of differences that are printed of a section
 TOLERANT = ("use", "python", "server")  # sections for which --tolerance counts
 LIMIT = 900  # seconds of a section, a guard against hangs
-MEASURED = set(  # keys of values that depend on time or machine
-    "began created date energy gpu_seconds host hours kwh machine memory minutes mb ms peak_flops process processor "
-    "seconds seconds_per_step speed started threads tokens_per_second texts_per_second torch utilization versions "
-    "watts watt_hours".split()
-)
+MEASURED = {  # keys of values that depend on time or machine
+    "began",
+    "created",
+    "date",
+    "energy",
+    "gpu_seconds",
+    "host",
+    "hours",
+    "kwh",
+    "machine",
+    "memory",
+    "minutes",
+    "mb",
+    "ms",
+    "peak_flops",
+    "process",
+    "processor",
+    "seconds",
+    "seconds_per_step",
+    "speed",
+    "started",
+    "threads",
+    "tokens_per_second",
+    "texts_per_second",
+    "torch",
+    "utilization",
+    "versions",
+    "watts",
+    "watt_hours",
+}
 SPEEDS = re.compile(r"(?<=MB)\s+\d+(?=\s)|\b\d+(?= against )|(?<=%)\s+\d\.\d\d(?=\s)")  # in printed tables
 LARGE = 100_000  # bytes; of a larger file the hash is compared
 TIMES = re.compile(r"\b\d[\d.,]*\s?(?:ms|s|seconds?|minutes?|min|hours?|h|(?:tokens|texts|MB|rows|KB)/s|W|Wh|J)(?!\w)")
@@ -220,20 +245,20 @@ REQUESTS: list[tuple[str, Any]] = [  # path and body: None is a GET, bytes are s
 # ---- data ----
 
 TOPICS = {
-    "food": "oven soup bread kitchen recipe butter spoon pepper".split(),
-    "music": "choir song piano concert melody drum violin singer".split(),
-    "sport": "goal match coach team stadium race ball referee".split(),
+    "food": ["oven", "soup", "bread", "kitchen", "recipe", "butter", "spoon", "pepper"],
+    "music": ["choir", "song", "piano", "concert", "melody", "drum", "violin", "singer"],
+    "sport": ["goal", "match", "coach", "team", "stadium", "race", "ball", "referee"],
 }
-NAMES = "Ada Bob Clara Dan Emma Frank Gina Hugo".split()
-LAST_NAMES = "Stone Reed Marsh Field".split()
-PLACES = "Rome Oslo Paris Cairo Lima Dublin Kyoto Delhi".split()
+NAMES = ["Ada", "Bob", "Clara", "Dan", "Emma", "Frank", "Gina", "Hugo"]
+LAST_NAMES = ["Stone", "Reed", "Marsh", "Field"]
+PLACES = ["Rome", "Oslo", "Paris", "Cairo", "Lima", "Dublin", "Kyoto", "Delhi"]
 FORMS = [
     "The {a} and the {b} were {c}.",
     "Nobody saw the {a} near the {b}, which was {c}.",
     "A {c} {a} needs a {b}.",
     "We spoke about the {a}; it was {c} like a {b}.",
 ]
-MOODS = "good bad old new warm quiet loud fine".split()
+MOODS = ["good", "bad", "old", "new", "warm", "quiet", "loud", "fine"]
 
 
 def sentence(source: random.Random, topic: str) -> str:
@@ -370,7 +395,7 @@ def scrub_text(text: str) -> str:
 
 
 def contents(file: Path) -> Any:
-    """What is compared of a file."""
+    """The part of a file that is compared."""
     if file.stat().st_size > LARGE:
         return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
     if file.suffix == ".json":
@@ -490,7 +515,7 @@ def plain(value: Any) -> Any:
 
 
 def run_python() -> dict[str, Any]:
-    """What the methods of loaded models return."""
+    """The values that methods of loaded models return."""
     import bothways
 
     loaded: dict[str, Any] = {name: bothways.load(name, dtype="float32") for name in (*SERVED, "long", "classify-split")
@@ -552,8 +577,11 @@ def run_server() -> dict[str, Any]:
     ]
     with open("server.log", "w", encoding="utf-8") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "bothways", *arguments], stdout=subprocess.PIPE, stderr=log, text=True
-        )  # fmt: skip
+            [sys.executable, "-m", "bothways", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
         try:
             assert server.stdout
             if not (line := server.stdout.readline()):
@@ -668,7 +696,13 @@ def run_in(checkout: Path, place: Path, section: str) -> None:
     with (place / f"{section}.log").open("w", encoding="utf-8") as log:
         child = [sys.executable, "-P", str(Path(__file__).resolve()), "--section", section]
         done = subprocess.run(
-            child, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=LIMIT, check=False
+            child,
+            cwd=place,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT,
+            check=False,
         )
     if done.returncode:
         end = (place / f"{section}.log").read_text(encoding="utf-8", errors="replace")[-3000:]

@@ -129,7 +129,7 @@ def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Re
         senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
         sentences = [sentence for own in sentences_by_sense.values() for sentence in own]
         vectors = np.stack([word_vector(model, sentence, word) for sentence in sentences])
-        words.append(demo_sections.WordSenses(word, sentences, senses, vectors))
+        words.append(demo_sections.WordSenses(word=word, sentences=sentences, senses=senses, vectors_NH=vectors))
         same, different = words[-1].mean_cosines
         names = " and ".join(sentences_by_sense)
         write(f"   {word!r} ({names}): {same:.2f} within a sense, {different:.2f} across")
@@ -245,7 +245,17 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
     for name, score, interval in rows:
         bounds = f" (95 % interval {interval[0]:.1%} to {interval[1]:.1%})" if interval else ""
         write(f"   {name:{width}} {score:6.1%}{bounds}")
-        results.scores.append(ScoreSummary("Right", name, score, 0.0, 1, interval=interval, over="folds"))
+        results.scores.append(
+            ScoreSummary(
+                metric="Right",
+                split=name,
+                mean=score,
+                std=0.0,
+                n=1,
+                interval=interval,
+                over="folds",
+            )
+        )
     report = settings.out / "all" / "report.html"
     write(f"   of {len(test)} messages that none of them has read; mistakes and more: {report}\n")
     results.sections.append(demo_sections.DemoComparison(rows))
@@ -330,7 +340,16 @@ def pretrain_small(settings: Demo, results: Results) -> None:
     write(f"   gaps in other novels, number of words that it wavers between (perplexity): {scores}")
     write(f"   {gap}\n         {', '.join(scratch)}\n")
     rows = read_metrics(result.directory)
-    results.sections.append(TrainingCurves(rows, "perplexity", "Perplexity", "number", "other novels", "From scratch"))
+    results.sections.append(
+        TrainingCurves(
+            rows=rows,
+            metric="perplexity",
+            name="Perplexity",
+            unit="number",
+            heldout="other novels",
+            heading="From scratch",
+        )
+    )
     results.failures.append(
         f"From scratch: after {60 * settings.minutes:.0f} seconds it has frequent words and some grammar, no more. A "
         "model worth using takes hours (docs/guide/pretraining.md)."
@@ -349,10 +368,10 @@ def write_page(settings: Demo, results: Results, seconds: float, commands: Seque
         ("seconds", f"{seconds:.0f} for all steps"),
     )
     content = page.Page(
-        "What a small BERT can do",
-        "The demo of Bothways: one model of 17 MB, no download.",
-        [score for score in results.scores if score.split not in TRIVIAL],
-        [
+        title="What a small BERT can do",
+        subtitle="The demo of Bothways: one model of 17 MB, no download.",
+        scores=[score for score in results.scores if score.split not in TRIVIAL],
+        sections=[
             *results.sections,
             demo_sections.Remarks("Where it fails", results.failures),
             demo_sections.Remarks("Go on", commands, is_code=True),

@@ -32,13 +32,41 @@ if TYPE_CHECKING:
 
 # The attributes of a FineTuneResult in its JSON, besides n, and for some of them what they need.
 FINETUNED = (
-    *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
-    *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
-    *("not_delivered", "scored"),
+    "task",
+    "metric",
+    "mean",
+    "std",
+    "n",
+    "failed",
+    "scores",
+    "measured",
+    "split",
+    "model",
+    "interval",
+    "rows",
+    "pooled",
+    "baselines",
+    "verdict",
+    "frozen",
+    "dtype",
+    "delivered",
+    "encoder",
+    "teacher",
+    "readers",
+    "not_delivered",
+    "scored",
 )
-OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
-OPTIONAL |= {name: name for name in ("not_delivered", "scored")}
-OPTIONAL["encoder"] = "delivered"
+OPTIONAL = {
+    "measured": "measured",
+    "pooled": "pooled",
+    "dtype": "dtype",
+    "delivered": "delivered",
+    "teacher": "teacher",
+    "readers": "readers",
+    "not_delivered": "not_delivered",
+    "scored": "scored",
+    "encoder": "delivered",
+}
 
 
 def print_result(verb: "Verb", settings: Any, result: Any) -> None:
@@ -250,7 +278,11 @@ def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: 
         skipped = f"; {format_count(journal.set_aside, 'row')} skipped, listed in {listed}"
     else:
         skipped = ""
-    print_json(facts) if settings.json else print_lines(f"{text} in {settings.out}{skipped}")
+
+    if settings.json:
+        print_json(facts)
+    else:
+        print_lines(f"{text} in {settings.out}{skipped}")
 
 
 def fill(settings: "Fill", masks: "list[list[Guess]]") -> None:
@@ -291,7 +323,10 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def quantize(settings: "Quantize | Prune | Shrink", result: "Choice") -> None:
-    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+    if settings.json:
+        print_json(result.as_json())
+    else:
+        print_lines(*result.as_table())
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
@@ -308,8 +343,12 @@ def export(settings: "Export", metadata: dict[str, Any]) -> None:
 
 def info(settings: "Info", facts: "dict[str, Any] | RunComparison") -> None:
     if not isinstance(facts, dict):
-        print_json(facts.to_json()) if settings.json else print_lines(*facts.lines())
+        if settings.json:
+            print_json(facts.to_json())
+        else:
+            print_lines(*facts.lines())
         return
+
     if settings.json:
         print_json(facts)
         return

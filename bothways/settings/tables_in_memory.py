@@ -105,7 +105,7 @@ class TableList(MemoryTable):
 
 
 class ArrowData(Protocol):
-    """What exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
+    """An object that exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 

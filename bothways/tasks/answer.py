@@ -213,7 +213,13 @@ class SpanScoring(training_task.Scoring):
         first_by_passage: dict[str, str] = {}
         groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
         gold = [[text for text, _ in question.answers] for question in questions]
-        return Predictions([question.where for question in questions], gold, answers, groups, [None] * len(gold))
+        return Predictions(
+            where=[question.where for question in questions],
+            gold=gold,
+            predicted=answers,
+            groups=groups,
+            details=[None] * len(gold),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         """Scores in 0..1."""
@@ -248,7 +254,10 @@ class AnswerView(training_task.ReportView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         mistakes = []
         for where, answer, (_, start, end) in zip(
-            predictions.where, predictions.predicted, predictions.details, strict=True
+            predictions.where,
+            predictions.predicted,
+            predictions.details,
+            strict=True,
         ):
             question = self.question_by_location[where]
             values = self.score_answer(where, answer)
@@ -257,7 +266,12 @@ class AnswerView(training_task.ReportView):
                 predicted = report.Highlight(start, end) if answer else None
                 mistakes.append(
                     report.AnswerMistake(
-                        question.question, question.context, gold, predicted, values["f1"] / 100, where
+                        question=question.question,
+                        passage=question.context,
+                        gold=gold,
+                        predicted=predicted,
+                        f1=values["f1"] / 100,
+                        where=where,
                     )
                 )
         return [report.AnswerMistakes(mistakes, len(predictions.where))]
@@ -282,7 +296,13 @@ class AnswerView(training_task.ReportView):
             answer = predictions.predicted[row] or "no answer"
             issues.append(
                 report.LabelIssue(
-                    question.where, question.question, gold, answer, None, confidences[row], question.context
+                    where=question.where,
+                    text=question.question,
+                    label=gold,
+                    suggested=answer,
+                    label_probability=None,
+                    suggested_probability=confidences[row],
+                    pair=question.context,
                 )
             )
         return issues
@@ -364,7 +384,14 @@ class Answering(training_task.TrainingTask):
             if not questions[split]:
                 raise InputError(f"{loaded[0].where}: no answer of {split} has a token that the model reads")
             data[split] = AnswerWindows([*chain.from_iterable(windows[split])], rows)
-        return Answering(settings, pretrained, questions, windows, data, skipped)
+        return Answering(
+            settings=settings,
+            pretrained=pretrained,
+            questions=questions,
+            windows=windows,
+            data=data,
+            skipped=skipped,
+        )
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         from bothways.model.checkpoint.changes import new_head
@@ -501,15 +528,21 @@ class AnswerTask(Task):
     route = "/answer"
     routes = (
         Route(
-            "/answer",
-            "The answer to a question in its context",
-            {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
-            | {"top": NUMBER, "min_score": SHARE, "truncate": TRUNCATE},
-            OBJECT,
-            "questions",
-            answer_items,
-            {"top": (None, 1, MOST_RESULTS)},
-            ("min_score",),
+            path="/answer",
+            summary="The answer to a question in its context",
+            fields={
+                "question": TEXT,
+                "context": TEXT,
+                "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]},
+                "top": NUMBER,
+                "min_score": SHARE,
+                "truncate": TRUNCATE,
+            },
+            answer=OBJECT,
+            reads="questions",
+            compute=answer_items,
+            options={"top": (None, 1, MOST_RESULTS)},
+            shares=("min_score",),
             shape=lambda model, answers, options: answers if options["top"] else answers[0],
         ),
     )
@@ -550,7 +583,11 @@ class AnswerTask(Task):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
-            [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
+            [
+                fact("answer", question, one.text, start=one.start, end=one.end, score=one.score)
+                for one in best
+                if one.text
+            ]
             for best in model.answer([question] * len(texts), texts, min_score=min_score)
         ]
 
@@ -617,7 +654,7 @@ def read_labelled_questions(files: Sequence[TableSource], columns: Any) -> Label
     for id, count in Counter(question.id for question in questions).items():
         if count > 1:
             raise InputError(f"question {id!r} is in two of the files; evaluate each file by itself, or keep one")
-    return LabelledRows(AnswerEvaluator(), questions, True, count_skipped(skipped))
+    return LabelledRows(evaluator=AnswerEvaluator(), rows=questions, labelled=True, counts=count_skipped(skipped))
 
 
 def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
@@ -626,13 +663,25 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
         questions = []
         for row, question in enumerate(
             read_questions(
-                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+                str(file),
+                question=columns.text_column,
+                context=columns.pair_column,
+                encoding=columns.encoding,
             )
         ):
             if isinstance(question, InputError):
                 raise question
             where = RowLocation(file, row, question.line)
-            questions.append(Question("", question.text, question.pair or "", (), False, where))
+            questions.append(
+                Question(
+                    id="",
+                    question=question.text,
+                    context=question.pair or "",
+                    answers=(),
+                    impossible=False,
+                    where=where,
+                )
+            )
         return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
     skipped: Counter[str] = Counter()
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)

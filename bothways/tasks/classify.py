@@ -281,7 +281,13 @@ class ClassScoring(training_task.Scoring):
         if multi_label:
             gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
         table = self.task.tables[split]
-        return Predictions([*table.where], gold, predicted, table.units, details)
+        return Predictions(
+            where=[*table.where],
+            gold=gold,
+            predicted=predicted,
+            groups=table.units,
+            details=details,
+        )
 
     def row_losses(self, split: str, outputs: Floats) -> Tensor:
         """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
@@ -347,7 +353,14 @@ class ClassView(TextView):
         calibration = metrics.reliability(confidences, is_correct)
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
-            report.LabelMistake(text, gold[row], predicted[row], confidences[row], pair, predictions.where[row])
+            report.LabelMistake(
+                text=text,
+                gold=gold[row],
+                predicted=predicted[row],
+                probability=confidences[row],
+                pair=pair,
+                where=predictions.where[row],
+            )
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
@@ -582,13 +595,18 @@ class ClassifyTask(TextModelTask):
     route = "/predict"
     routes = (
         Route(
-            "/predict",
-            "Labels of a text (or pair) with their scores, the best first",
-            {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
-            | {"raw_scores": FLAG, "min_score": SHARE, "in_scope": SHARE, "truncate": TRUNCATE},
-            LIST,
-            "sequences",
-            class_scores,
+            path="/predict",
+            summary="Labels of a text (or pair) with their scores, the best first",
+            fields={
+                "inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]},
+                "raw_scores": FLAG,
+                "min_score": SHARE,
+                "in_scope": SHARE,
+                "truncate": TRUNCATE,
+            },
+            answer=LIST,
+            reads="sequences",
+            compute=class_scores,
             shares=("min_score", "in_scope"),
             flags=("raw_scores",),
             shape=scored_labels,
@@ -601,8 +619,10 @@ class ClassifyTask(TextModelTask):
     def evaluator(
         self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
     ) -> TextEvaluator[Any]:
-        """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
-        of two."""
+        """positive: by default the positive label of fine-tuning, else the last of two labels.
+
+        InputError if the model does not have the positive label.
+        """
         if positive is not None and positive not in model.labels:
             raise InputError(
                 f"positive ({positive!r}) is not a label of the model ({join_names(model.labels)}); name one"
@@ -638,7 +658,10 @@ class ClassifyTask(TextModelTask):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         found = model.classify(texts, min_score=min_score)
-        return [[fact("label", one.label, "", 0, 0, one.score)] if one.label is not None else [] for one in found]
+        return [
+            [fact("label", one.label, "", start=0, end=0, score=one.score)] if one.label is not None else []
+            for one in found
+        ]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Labels, sets of labels or numbers of a table, row by row."""

@@ -190,14 +190,26 @@ class PairScoring(training_task.Scoring):
         gold = self.task.pairs[split].scores
         assert gold is not None
         units = first_locations(pair_keys(self.task.pairs[split].texts), where)
-        return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=gold.tolist(),
+            predicted=cosines,
+            groups=units,
+            details=[None] * len(where),
+        )
 
     def ranking_predictions(
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
     ) -> Predictions:
         scores = metrics.query_scores(qrels, rankings, k=TOP)
         where = [f"{split}, text {query}" for query in scores]
-        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=[None] * len(where),
+            predicted=[*scores.values()],
+            groups=where,
+            details=[None] * len(where),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         if self.task.has_scores:
@@ -279,7 +291,16 @@ class Embedding(training_task.TrainingTask):
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
         pooling = pooling_name(settings.pooling, pretrained.pooling)
-        task = Embedding(settings, pretrained, pairs, data, pooling, dims, low, high)
+        task = Embedding(
+            settings=settings,
+            pretrained=pretrained,
+            pairs=pairs,
+            data=data,
+            pooling=pooling,
+            dims=dims,
+            low=low,
+            high=high,
+        )
         if task.num_isolated == len(data["train"].sizes):
             raise InputError(
                 f"batch_tokens ({settings.batch_tokens or training_task.BATCH_TOKENS}) holds a single pair per step, "
@@ -321,7 +342,12 @@ class Embedding(training_task.TrainingTask):
 
     @property
     def objective(self) -> PairObjective:
-        return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
+        return PairObjective(
+            pooling=self.pooling,
+            dims=self.dims,
+            has_scores=self.has_scores,
+            temperature=self.settings.temperature,
+        )
 
     def read_by(self, teacher: Checkpoint) -> Embedding:
         width = self.pretrained.model.config.hidden_size
@@ -341,7 +367,7 @@ class Embedding(training_task.TrainingTask):
         return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
 
     def soft_labels(self, reader: training_task.TrainingTask, outputs: Floats) -> list[Tensor]:
-        """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
+        """The teacher's vectors of each pair, [R, H]; a wider teacher's vectors on their principal components."""
         import torch
 
         return [*reduce_dimensions(torch.from_numpy(outputs), self.pretrained.model.config.hidden_size).transpose(0, 1)]
@@ -443,7 +469,7 @@ def rank_pairs(vectors_RNH: Floats, ids_RN: np.ndarray) -> tuple[dict[str, dict[
     """A search of each distinct first text among all other texts, negatives included: the gold passages of each query,
     {query: {passage: 1}}, and the TOP passages with the greatest cosines, best first.
 
-    Near duplicates, whose ids are equal, are one query or one passage, that of the first of them. All second texts of
+    Near duplicates, whose ids are equal, are one query or one passage: the first of them. All second texts of
     the rows of a query are right for it. A text is excluded from its own ranking, unless it is its own gold passage.
     """
     queries_Q, passages_D = distinct_rows(ids_RN)
@@ -504,7 +530,11 @@ def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence
     scores = metrics.regression(gold, cosines)
     bounds = metrics.regression_intervals(gold, cosines, units)
     return Scores.with_intervals(
-        "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
+        "spearman",
+        {name: scores[name] for name in names},
+        bounds,
+        counts={"pairs": len(gold)},
+        secondary="pearson",
     )
 
 
@@ -543,7 +573,7 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
 
 
 def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:
-    """Read pairs by the named columns, else by those of the model's own settings (`trained`).
+    """Read pairs by the named columns, else by the columns of the model's own settings (`trained`).
 
     Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named. Negatives
     are read as in training, if the file has any, since a search of the pairs is among them, too.

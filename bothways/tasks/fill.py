@@ -161,13 +161,13 @@ class FillTask(task.Task):
     skips_rows = True
     routes = (
         task.Route(
-            "/fill",
-            "Words for each [MASK] of a text",
-            {"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
-            task.LIST,
-            "texts",
-            fill_items,
-            {"top": (5, 1, task.MOST_RESULTS)},
+            path="/fill",
+            summary="Words for each [MASK] of a text",
+            fields={"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
+            answer=task.LIST,
+            reads="texts",
+            compute=fill_items,
+            options={"top": (5, 1, task.MOST_RESULTS)},
             shape=lambda model, masks, options: masks[0] if len(masks) == 1 else masks,
         ),
     )
@@ -206,12 +206,12 @@ class NextTask(task.Task):
     route = "/next"
     routes = (
         task.Route(
-            "/next",
-            "The probability that the second text follows the first",
-            {"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
-            task.OBJECT,
-            "pairs",
-            next_items,
+            path="/next",
+            summary="The probability that the second text follows the first",
+            fields={"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
+            answer=task.OBJECT,
+            reads="pairs",
+            compute=next_items,
         ),
     )
 

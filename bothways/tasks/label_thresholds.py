@@ -1,8 +1,9 @@
 """Thresholds of labels of a multi-label model: the probability above which a text has a label, fitted on dev.
 
 Few texts say little about a threshold: it is 0.5 unless held-out texts of dev gain by another, one for all labels or
-one for each, and that of a label with few texts is drawn towards that of all. Letters: N texts, C labels, K thresholds
-that are tried.
+one for each, and the threshold of a label with few texts is drawn towards the threshold of all labels.
+
+Letters: N texts, C labels, K thresholds that are tried.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Labels = NDArray[np.int64]
 GRID = np.linspace(0.05, 0.95, 37)
 MIN_ROWS = 50  # of dev, below which the threshold stays 0.5
 FOLDS = 5
-PRIOR_TEXTS = 20  # texts with a label at which its own threshold counts as much as that of all labels
+PRIOR_TEXTS = 20  # texts with a label at which its own threshold counts as much as the common one
 MIN_GAIN = 0.005  # of the metric on held-out texts, by which a threshold per label, or another than 0.5, must be better
 
 
@@ -60,7 +61,7 @@ def shared_threshold(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
 
 
 def threshold_per_label(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
-    """The threshold of each label with its highest F1, drawn towards that of all by PRIOR_TEXTS, [C]."""
+    """The threshold of each label with its highest F1, drawn towards the common threshold by PRIOR_TEXTS, [C]."""
     own_C = middle_of_best(f1_of(*counts_by_threshold(probabilities_NC, targets_NC)))
     weight_C = targets_NC.sum(0) / (targets_NC.sum(0) + PRIOR_TEXTS)
     return weight_C * own_C + (1 - weight_C) * shared_threshold(probabilities_NC, targets_NC)

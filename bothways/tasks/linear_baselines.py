@@ -37,7 +37,7 @@ SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
 
 def table_rows(task: TextTask, split: str) -> Rows:
     table = task.tables[split]
-    return Rows(table.texts, table.pairs, task.data[split].targets, table.units)
+    return Rows(texts=table.texts, pairs=table.pairs, targets=task.data[split].targets, groups=table.units)
 
 
 def fit_tfidf(task: TextTask, max_rows: int | None = None) -> TfidfModel:
@@ -57,7 +57,7 @@ def fit_linear_baselines(
     """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev: the name of
     each, its scores [N, C] for a split, and the model itself if it can be saved. words: with TF-IDF.
 
-    Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
+    Frozen vectors are means of all tokens; for pairs, means of each text (`separate`). For pairs with numbers, the
     cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
     """
     import torch
@@ -118,7 +118,12 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     groups = [units[row] for row in rows.tolist()]
     scores_NC = np.zeros((len(x_NF), num_outputs))
     scores_NC[rows] = regressions.out_of_fold_scores(
-        x_NF[rows], targets, task.linear_kind, num_outputs, groups=groups, balanced=task.balanced
+        x_NF[rows],
+        targets,
+        task.linear_kind,
+        num_outputs,
+        groups=groups,
+        balanced=task.balanced,
     )
     parts = zip(task.data, np.split(scores_NC, ends[:-1]), strict=True)
     return Predictions.joined(task.scoring.predictions(split, task.outputs_of(part)) for split, part in parts).take(

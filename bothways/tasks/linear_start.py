@@ -104,7 +104,10 @@ def fit_text_head(
 def fit_linear_head(
     features: Model, data: Mapping[str, TaggedWindows], documents: Sequence[Any], num_tags: int
 ) -> linear_head.LinearHead:
-    """The head for labelled tokens of train. features: a model without its last layer. documents: those of train."""
+    """The head for labelled tokens of train.
+
+    features: a model without its last layer. documents: the documents of train.
+    """
     rows = {}
     groups = list[str]()
     for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):

@@ -21,7 +21,10 @@ def weighted_class_loss(scores_NC: Tensor, labels_N: Tensor, weights_C: Tensor) 
 def multi_label_loss(scores_NC: Tensor, labels_NC: Tensor, weights_C: Tensor) -> Loss:
     """Binary cross-entropy of each label; weights_C: weights of present labels."""
     losses_NC = F.binary_cross_entropy_with_logits(
-        scores_NC.float(), labels_NC.float(), pos_weight=weights_C, reduction="none"
+        scores_NC.float(),
+        labels_NC.float(),
+        pos_weight=weights_C,
+        reduction="none",
     )
     return losses_NC.sum(), labels_NC.numel()
 

@@ -23,7 +23,12 @@ Indices = NDArray[np.int64]
 def with_positions(source: TokenizedText) -> TokenizedText:
     """A copy whose `token_spans` may be accessed. They take 220 bytes per token, so the original should not store them.
     The last copy is cached, for consecutive questions about one passage."""
-    return TokenizedText(source.text, source.tokenizer, source.special_tokens, source.ids)
+    return TokenizedText(
+        text=source.text,
+        tokenizer=source.tokenizer,
+        special_tokens=source.special_tokens,
+        ids=source.ids,
+    )
 
 
 def char_span(source: TokenizedText, first: int, last: int) -> tuple[int, int]:

@@ -125,7 +125,13 @@ class NumberScoring(Scoring):
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         table = self.task.tables[split]
         gold = numeric_labels(table)
-        return Predictions([*table.where], gold, outputs.tolist(), table.units, [None] * len(gold))
+        return Predictions(
+            where=[*table.where],
+            gold=gold,
+            predicted=outputs.tolist(),
+            groups=table.units,
+            details=[None] * len(gold),
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,13 @@ class NumberView(TextView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         texts = self.text_by_location
         mistakes = [
-            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1], where)
+            report.NumberMistake(
+                text=texts[where][0],
+                gold=gold,
+                predicted=predicted,
+                pair=texts[where][1],
+                where=where,
+            )
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
@@ -150,7 +162,15 @@ class NumberView(TextView):
             gold = predictions.gold[row]
             predicted = predictions.predicted[row]
             text, pair = texts[where]
-            issues.append(report.LabelIssue(where, text, f"{gold:.6g}", f"{predicted:.6g}", pair=pair))
+            issues.append(
+                report.LabelIssue(
+                    where=where,
+                    text=text,
+                    label=f"{gold:.6g}",
+                    suggested=f"{predicted:.6g}",
+                    pair=pair,
+                )
+            )
         return issues
 
 
@@ -177,7 +197,7 @@ class Regression(TextTask):
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
         mean = float(targets["train"].mean())
         deviation = float(targets["train"].std())
-        task = cls(settings, pretrained, tables, {}, mean, deviation)
+        task = cls(settings, pretrained, tables, data={}, mean=mean, deviation=deviation)
         task.check_numbers(targets["train"])
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
         return task.with_targets(standardized)

@@ -75,7 +75,13 @@ class RankExamples:
     def encode(table: RankedPassages, tokenizer: Tokenizer, policy: WindowPolicy) -> RankExamples:
         """policy: how long passages are split."""
         labels = np.array([np.nan if label is None else label for label in table.labels], np.float32)
-        pairs = Table(table.queries, table.passages, None, table.where, groups=table.units)
+        pairs = Table(
+            texts=table.queries,
+            pairs=table.passages,
+            labels=None,
+            where=table.where,
+            groups=table.units,
+        )
         return RankExamples(TextExamples.encode(pairs, labels, tokenizer, policy), table.lists)
 
     @cached_property
@@ -223,7 +229,7 @@ class ListScoring(training_task.Scoring):
         return float(total) / len(outputs)
 
     def combined(self, split: str, outputs: Sequence[Floats], weight: float) -> list[float | None]:
-        """What orders each passage, [N]; None for one that the search did not find."""
+        """The number that orders each passage, [N]; None for one that the search did not find."""
         reranking = Reranking(weight)
         ranks = self.task.ranks(split)
         scores = np.concatenate(outputs).tolist()
@@ -232,7 +238,7 @@ class ListScoring(training_task.Scoring):
         ]
 
     def found(self, split: str) -> list[float | None]:
-        """What orders each passage without reranking."""
+        """The number that orders each passage without reranking, [N]; None for one that the search did not find."""
         return [None if rank is None else -float(rank) for rank in self.task.ranks(split)]
 
     def query_scores(self, split: str, values: Sequence[float | None]) -> dict[str, dict[str, float]]:
@@ -246,7 +252,13 @@ class ListScoring(training_task.Scoring):
         """The scores of each query, whose passages are ordered by these values."""
         scores = self.query_scores(split, values)
         where = [*scores]
-        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=[None] * len(where),
+            predicted=[*scores.values()],
+            groups=where,
+            details=[None] * len(where),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return scores_of_queries(predictions.predicted)
@@ -322,7 +334,7 @@ class RerankTraining(training_task.TrainingTask):
                 f"{settings.train}: no query has both a relevant passage (label above 0) and another one (label 0); "
                 f"add rows, or give {flag('pairs')} and {flag('negatives_from')}"
             )
-        return RerankTraining(settings, pretrained, rows, data)
+        return RerankTraining(settings=settings, pretrained=pretrained, rows=rows, data=data)
 
     @property
     def reranking(self) -> Reranking:

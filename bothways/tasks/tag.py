@@ -249,7 +249,13 @@ class TagScoring(training_task.Scoring):
         sentences = self.task.texts[split].sentences
         where = (sentence.where for sentence in sentences)
         groups = documents_of(sentences)
-        return Predictions([*where], self.gold_tags(split), predicted, groups, [None] * len(sentences))
+        return Predictions(
+            where=[*where],
+            gold=self.gold_tags(split),
+            predicted=predicted,
+            groups=groups,
+            details=[None] * len(sentences),
+        )
 
     @property
     def evaluator(self) -> TagEvaluator:
@@ -280,7 +286,13 @@ class TagView(training_task.ReportView):
             return [confusion, report.LabelScores(confusion.scores)]
         by_type = entity_scores(predictions.gold, predictions.predicted, "iob2")["by_type"]
         label_scores = [
-            report.LabelScore(label, values["precision"], values["recall"], values["f1"], int(values["support"]))
+            report.LabelScore(
+                label=label,
+                precision=values["precision"],
+                recall=values["recall"],
+                f1=values["f1"],
+                support=int(values["support"]),
+            )
             for label, values in by_type.items()
         ]
         mistakes = []
@@ -289,7 +301,10 @@ class TagView(training_task.ReportView):
                 words = self.sentence_by_location[where].words
                 mistakes.append(
                     report.TagMistake(
-                        join_words(words), entity_spans(words, gold), entity_spans(words, predicted), where
+                        text=join_words(words),
+                        gold=entity_spans(words, gold),
+                        predicted=entity_spans(words, predicted),
+                        where=where,
                     )
                 )
         return [report.LabelScores(label_scores), report.TagMistakes(mistakes, len(predictions.where))]
@@ -403,7 +418,16 @@ class Tagging(training_task.TrainingTask):
             for split, rows in sentences.items()
         }
         hint = f"; read sentences one by one ({flag('context', False)}), or add more" if settings.context else ""
-        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
+        return Tagging(
+            settings=settings,
+            pretrained=pretrained,
+            tagset=tagset,
+            texts=texts,
+            data=data,
+            illegal=illegal,
+            notes=notes,
+            hint=hint,
+        )
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         from bothways.model.checkpoint.changes import new_head
@@ -427,7 +451,10 @@ class Tagging(training_task.TrainingTask):
         key = fingerprint_weights(features)
         if key not in self.fitted_heads:
             self.fitted_heads[key] = fit_linear_head(
-                features, self.data, self.texts["train"].documents, len(self.tagset.names)
+                features,
+                self.data,
+                self.texts["train"].documents,
+                len(self.tagset.names),
             )
         self.fitted_heads[key].write_to(last_layer(model, "tokens"))
 
@@ -445,7 +472,10 @@ class Tagging(training_task.TrainingTask):
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
         texts = {
             split: TaggedTexts.read(
-                tagged.texts, *training_task.text_reader(self.settings.windows, teacher), self.tagset, strict=False
+                tagged.texts,
+                *training_task.text_reader(self.settings.windows, teacher),
+                self.tagset,
+                strict=False,
             )
             for split, tagged in self.texts.items()
         }
@@ -565,7 +595,7 @@ def tag_scores(
 def tag_items(
     model: LoadedModel, items: Sequence[Item], reading: Mapping[str, Any], *, min_score: float | None = None
 ) -> Sequence[Any]:
-    """The entities of each text as JSON. min_score: leave out those of a lower score."""
+    """The entities of each text as JSON. min_score: leave out entities of a lower score."""
     found = model.tag(firsts(items), min_score=min_score, **reading)
     return [[entity.to_json() for entity in entities] for entities in found]
 
@@ -580,12 +610,12 @@ class TagTask(Task):
     route = "/tag"
     routes = (
         Route(
-            "/tag",
-            "Entities of a text",
-            {"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
-            LIST,
-            "texts",
-            tag_items,
+            path="/tag",
+            summary="Entities of a text",
+            fields={"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
+            answer=LIST,
+            reads="texts",
+            compute=tag_items,
             shares=("min_score",),
         ),
     )
@@ -622,7 +652,7 @@ class TagTask(Task):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
-            [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
+            [fact("entity", one.label, one.text, start=one.start, end=one.end, score=one.score) for one in entities]
             for entities in model.tag(texts, min_score=min_score)
         ]
 
@@ -724,7 +754,7 @@ def read_tagged_rows(
     while True:
         rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]
         if len(rows) >= min(min_rows, len(sentences)):
-            return LabelledRows(evaluator, rows, True, counts)
+            return LabelledRows(evaluator=evaluator, rows=rows, labelled=True, counts=counts)
         window //= 2
 
 

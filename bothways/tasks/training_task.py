@@ -177,7 +177,7 @@ class Scoring(ABC):
 
     metric: the one to report and to select weights by; higher is better. trivial_baseline: name of the prediction that
     needs no learning; its metric is the `baseline` of `compute_metrics`. ragged_outputs: whether the outputs for an
-    example have a row per token, so that those of a batch are concatenated. has_row_losses: whether `row_losses`
+    example have a row per token, so that the outputs of a batch are concatenated. has_row_losses: if `row_losses`
     exists.
     """
 
@@ -220,7 +220,7 @@ class Scoring(ABC):
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def compared_outputs(self, outputs: Any) -> Sequence[Any]:
-        """What is compared of the outputs of a model before and after training: the mean of the metric of these."""
+        """The parts of a model's outputs whose metric, averaged, is compared before and after training."""
         return [outputs]
 
     def row_losses(self, split: str, outputs: Any) -> Tensor:
@@ -374,7 +374,7 @@ class TrainingTask(ABC):
     def soft_labels(self, reader: TrainingTask, outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
-        reader: the task as the teacher reads it. outputs: those of the teacher for train.
+        reader: the task as the teacher reads it. outputs: the outputs of the teacher for train.
         """
         import torch
 

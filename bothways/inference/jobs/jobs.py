@@ -48,8 +48,20 @@ from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
-    *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
-    *("workers", "ray", "mixed", "dry_run"),
+    "model",
+    "file",
+    "text",
+    "pair",
+    "out",
+    "resume",
+    "on_error",
+    "dtype",
+    "device",
+    "json",
+    "workers",
+    "ray",
+    "mixed",
+    "dry_run",
 }
 
 SHOWN_SCORES = 5  # labels of a row of a .csv or .tsv: in 77 columns, label and score are not found
@@ -82,19 +94,19 @@ class Job:
 
 
 def open_job(settings: Embed | Predict, model: Predictor | None = None) -> Job:
-    """model: that of the settings; None: to be loaded."""
+    """model: the model of the settings; None: to be loaded."""
     if isinstance(settings, Embed):
         return _embed_job(settings, model or load_for(settings))
     model = model or load_for(settings)
     kept = _kept_columns(settings, model)
     assert settings.out is not None
     return Job(
-        settings,
-        model,
-        RowsOfFile(read_inputs(model, settings, kept), is_part=settings.writes_parts),
-        _prediction_function(model, settings, kept),
-        _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
-        scores_per_row(model, settings),
+        settings=settings,
+        model=model,
+        inputs=RowsOfFile(read_inputs(model, settings, kept), is_part=settings.writes_parts),
+        compute=_prediction_function(model, settings, kept),
+        writer=_table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
+        scores=scores_per_row(model, settings),
     )
 
 
@@ -116,7 +128,14 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
 
     writer = writers.Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, writers.vector_column(width))
     rows = RowsOfFile(inputs, is_part=settings.writes_parts)
-    return Job(settings, model, rows, compute, writer, width=width)
+    return Job(
+        settings=settings,
+        model=model,
+        inputs=rows,
+        compute=compute,
+        writer=writer,
+        width=width,
+    )
 
 
 def check_is_one(settings: Embed | Predict) -> None:
@@ -169,7 +188,7 @@ def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterat
 
 
 def threads_of(settings: Embed | Predict) -> int:
-    """The threads of each worker: its share of the cores, or one under Ray; without workers those of this process."""
+    """The threads of each worker: its share of the cores, or one under Ray; without workers, of this process."""
     if settings.workers is None and settings.ray is None:
         return num_threads()
     return 1 if settings.ray else max(1, num_cores() // (settings.workers or 1))
@@ -238,7 +257,7 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
     taken = {*columns, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
-    if "id" in columns:  # that of the question
+    if "id" in columns:  # the id of the question
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)
 
@@ -281,7 +300,10 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows: Callable[..., list[writers.ResultRow]] = partial(
-        task.predict_rows, model, long=settings.long, **options
+        task.predict_rows,
+        model,
+        long=settings.long,
+        **options,
     )
     if settings.in_scope is not None:
         logger.info(promise(stored_scope(model.description), settings.in_scope))
@@ -322,7 +344,12 @@ def num_scores(settings: Predict, model: Predictor) -> int | None:
 
 def _table(out: Path, columns: writers.Columns, escape_formulas: bool = False) -> writers.ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return writers.Separated([*columns], out.suffix == ".tsv", escape_formulas, score_labels(columns))
+        return writers.Separated(
+            columns=[*columns],
+            tabs=out.suffix == ".tsv",
+            escape_formulas=escape_formulas,
+            labels=score_labels(columns),
+        )
     return writers.JsonLines() if out.suffix == ".jsonl" else writers.Parquet(columns)
 
 

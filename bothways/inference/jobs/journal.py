@@ -1,8 +1,12 @@
 """Resumable output files with a journal, written block by block.
 
 A command that is killed at any moment can be resumed after the last complete block; the finished file has the same
-bytes as that of an uninterrupted command. Until then there are three files next to OUT: .OUT.partial, the results so
-far; .OUT.skipped.partial, the skipped rows; and .OUT.partial.json, the journal with the number of valid bytes in both.
+bytes as the file of an uninterrupted command. Until then there are three files next to OUT:
+
+- .OUT.partial: the results so far,
+- .OUT.skipped.partial: the skipped rows,
+- .OUT.partial.json: the journal with the number of valid bytes in both.
+
 The journal is rewritten after each block has been synced to disk.
 """
 

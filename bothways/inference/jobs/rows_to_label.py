@@ -68,7 +68,7 @@ def write_rows_to_label(settings: Predict) -> Journal:
 
 
 def _columns_to_label(names: Sequence[str]) -> dict[str, str]:
-    """All input columns and their names in the result, where no column but ours is found as that of the labels."""
+    """All input columns and their names in the result, where only our column is found as the column of the labels."""
     taken = {name for name in names if name.strip().lower() in COLUMNS}
     return rename_columns(names, {"line", *COLUMNS, *taken})
 

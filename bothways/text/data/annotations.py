@@ -151,7 +151,7 @@ def _spans_key(row: TableRow) -> str | None:
 
 
 def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each element of a .json that holds a list, or of JSON lines; those of spaCy are unpacked."""
+    """(location, row) for each element of a .json that holds a list, or of JSON lines; rows of spaCy are unpacked."""
     rows = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
     unpacked = [(where, row) for where, packed in rows for row in _unpacked(packed)]
     return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
@@ -191,7 +191,7 @@ def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
 
 
 def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
-    """The rows of a .json that holds a list; those of tasks of Label Studio with their text as the column "text"."""
+    """The rows of a .json that holds a list; tasks of Label Studio have their text as the column "text"."""
     for where, row in read_annotation_file(path):
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
@@ -200,7 +200,10 @@ def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
 
 
 def accepted_rows(
-    path: TableSource, located_rows: list[tuple[RowLocation, TableRow]], errors: RowErrors, *used: str | None
+    path: TableSource,
+    located_rows: list[tuple[RowLocation, TableRow]],
+    errors: RowErrors,
+    used: Sequence[str | None] = (),
 ) -> list[tuple[RowLocation, TableRow]]:
     """The rows without those that Prodigy's `answer` rejects or ignores, and without tasks of Label Studio that have no
     annotation, or only cancelled ones. `errors` receives a note with their number.
@@ -245,7 +248,7 @@ def annotated_sentences(
             words = split_words(text)
             if words:
                 tags = spans_to_tags(changes.fit(where, words, spans), len(words), scheme)
-                sentences.append(Sentence(words, tuple(tags), where, len(sentences)))
+                sentences.append(Sentence(words=words, tags=tuple(tags), where=where, document=len(sentences)))
             else:
                 changes.blank.append(where)
         except InputError as error:

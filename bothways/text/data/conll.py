@@ -52,8 +52,8 @@ def read_conll(
 ) -> list[Sentence]:
     """The sentences of a file, compressed or not.
 
-    words, tags: column indices from 0; -1 is the last column. None: the first and the last one; in CoNLL-2012 those of
-    words and names, 3 and 10.
+    words, tags: column indices from 0; -1 is the last column. None: the first and the last one; in CoNLL-2012 the
+    columns of words and names, 3 and 10.
 
     The first line with a word that does not start with # determines the layout: tab-separated if it contains a tab,
     else separated by spaces. `-DOCSTART-` separates documents. A line before a sentence that starts with # and has a
@@ -89,7 +89,7 @@ def read_conll(
             number += 1
             texts, labels = zip(*((values[words], values[tags]) for _, values in rows), strict=True)
             where = RowLocation(path, number, rows[0][0])
-            sentences.append(Sentence(texts, labels, where, document if is_divided else None))
+            sentences.append(Sentence(words=texts, tags=labels, where=where, document=document if is_divided else None))
     if sentences and all(_are_numbers(sentence.words) for sentence in sentences):
         raise InputError(
             f"{path}: column {words} numbers the words; name the column of words, such as {flag('words_column', '1')}"

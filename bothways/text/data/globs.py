@@ -1,5 +1,5 @@
 """Glob patterns as in .gitignore files, matched without backtracking: the steps grow with the length of a pattern times
-that of a path, whatever the number of stars.
+the length of a path, whatever the number of stars.
 
 A star takes as few characters as it can: whatever follows it only has less room later, so the first place that fits is
 as good as any (the same holds for `**` and folders). gitignore(5) defines the patterns.
@@ -47,7 +47,7 @@ class CharacterSet:
 
 ANY = CharacterSet(is_negated=True)
 Element = str | CharacterSet  # of one character
-Piece = str | tuple[Element, ...]  # what stands between two stars; its length is that of what it matches
+Piece = str | tuple[Element, ...]  # between two stars; it matches text of its own length
 Segment = tuple[Piece, ...]  # a name of a file or folder
 
 
@@ -99,7 +99,7 @@ class GlobPattern:
 
 @dataclass(frozen=True)
 class Chooser:
-    """What patterns of a user choose, as in `find_documents`."""
+    """The files that patterns of a user choose, as in `find_documents`."""
 
     patterns: Sequence[GlobPattern]
 
@@ -127,7 +127,7 @@ class Chooser:
 
 
 def split_path(path: str) -> tuple[list[str], bool]:
-    """The names of a path, and whether it is that of a folder, which ends in "/"."""
+    """The names of a path, and whether it is the path of a folder, which ends in "/"."""
     names = path.split("/")
     if names[-1]:
         return names, False
@@ -161,7 +161,12 @@ def parse_pattern(line: str) -> GlobPattern | None:
         names = ["**", STAR]
     runs = _runs(names)
     is_single = len(names) == 2 and not runs[0] and len(runs[1]) == 1
-    return GlobPattern(runs, is_negated, for_folders, runs[1][0] if is_single else None)
+    return GlobPattern(
+        runs=runs,
+        is_negated=is_negated,
+        for_folders=for_folders,
+        name=runs[1][0] if is_single else None,
+    )
 
 
 def _runs(names: Sequence[str]) -> tuple[tuple[Segment, ...], ...]:

@@ -66,7 +66,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
 
 
 def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
-    """The tables with the labels as `read_labels` has them. Those of dev and test are spelled as those of train.
+    """The tables with the labels as `read_labels` has them. The labels of dev and test are spelled as in train.
 
     InputError for classes that are quantities.
     """
@@ -106,7 +106,14 @@ def divide_rows(
     if not settings.folds:
         return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
     return split_fold(
-        len(groups), None, groups, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train, of=of
+        len(groups),
+        None,
+        groups,
+        seed=settings.seed,
+        folds=settings.folds,
+        fold=fold,
+        source=settings.train,
+        of=of,
     )
 
 
@@ -149,7 +156,7 @@ def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | Non
 
 
 def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
-    """The texts, and second texts if there are any, of some rows. texts: those of `texts_by_location`."""
+    """The texts, and second texts if there are any, of some rows. texts: from `texts_by_location`."""
     columns = {"text": [texts[one][0] for one in where]}
     pairs = [pair for one in where if (pair := texts[one][1]) is not None]
     return {**columns, "pair": pairs} if pairs else columns
@@ -165,7 +172,7 @@ def other_columns(
     """The columns of some rows in their tables, by name. Nothing for formats without named columns, and for tables that
     can no longer be read.
 
-    columns: those of the result. A column of the user with such a name is `input_NAME`.
+    columns: the columns of the result. A column of the user with such a name is `input_NAME`.
     shown: the columns of the tables whose values `columns` has, under other names: texts and labels. They are left out.
     """
     wanted = {*where}
@@ -216,8 +223,8 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
             actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")
             raise InputError(f"{source}: has {actual}, but the training data has {wanted}; give files of {wanted}")
     return Table(
-        [text for table in tables for text in table.texts],
-        [text for table in tables for text in table.pairs or ()] or None,
-        None,
-        [where for table in tables for where in table.where],
+        texts=[text for table in tables for text in table.texts],
+        pairs=[text for table in tables for text in table.pairs or ()] or None,
+        labels=None,
+        where=[where for table in tables for where in table.where],
     )

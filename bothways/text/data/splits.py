@@ -137,7 +137,7 @@ class _Sizes:
             name = max(held_out, key=self.carry.__getitem__)
             sizes["train"] -= 1
             sizes[name] = 1
-            for other in held_out:  # the row comes on top of their parts: their balance changes, not that of train
+            for other in held_out:  # the row comes on top of their parts: their balance changes, train keeps its own
                 self.carry[other] += shares[other] / (1 - shares["train"]) - (other == name)
         return sizes
 

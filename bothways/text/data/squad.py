@@ -118,7 +118,14 @@ def _question(where: RowLocation, node: Any, passage: Any, contexts: dict[str, s
     if impossible == bool(answers):
         has = "has an answer" if answers else "has no answer"
         raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; fix one of them")
-    return Question(question_id, text, contexts.setdefault(context, context), answers, impossible, where)
+    return Question(
+        id=question_id,
+        question=text,
+        context=contexts.setdefault(context, context),
+        answers=answers,
+        impossible=impossible,
+        where=where,
+    )
 
 
 def _answers(where: str, node: Any) -> Iterator[tuple[str, int]]:

@@ -78,7 +78,10 @@ def read_texts(
     elif file_format := detect_format(path, encoding):
         names = (file_format.text, pair or file_format.pair) if text is None else (text, pair)
         yield from _by_columns(
-            path, _errors_in_place(partial(format_rows, path, file_format, encoding=encoding)), *names, keep
+            path,
+            _errors_in_place(partial(format_rows, path, file_format, encoding=encoding)),
+            *names,
+            keep,
         )
     elif not is_text_file(path):
         yield from _by_columns(path, _records(path, encoding), text, pair, keep)
@@ -133,8 +136,8 @@ def _column_names(records: Iterable[RowOrError], limit: int | None, errors: list
 def all_columns(file: str, encoding: str | None = None) -> list[str]:
     """The names of all columns; "text" for one text per line.
 
-    JSON lines are read to the end, since any row may add a column. InputError, that of the first row, if no row can be
-    read.
+    JSON lines are read to the end, since any row may add a column. InputError, the error of the first row, if no
+    row can be read.
     """
     path = as_path(file)
     if file != "-" and file_type(path) == ".json" and not is_json_table(path):

@@ -73,7 +73,7 @@ def unread_files(path: Path) -> Counter[str]:
 
 
 def note_on_unread(count_by_ending: Counter[str]) -> str:
-    """What to say of files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
+    """A note on files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
     listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
     more = ", ..." if len(count_by_ending) > len(listed) else ""
     return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
@@ -161,7 +161,7 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def _missing(path: Path) -> InputError:
-    """The error for a name that is not that of a file; it may be a pattern."""
+    """The error for a name that is not the name of a file; it may be a pattern."""
     found = _candidates(path)
     if found is None:
         return MissingFile(f"{path}: no such file; check the path")

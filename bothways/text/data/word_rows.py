@@ -90,7 +90,7 @@ def find_word_column(
     """
     columns = [*row]
     if role == "tags":
-        # A label beside a text would be that of the text.
+        # A label beside a text would be the label of the text.
         choices: list[Sequence[str]] = (
             [ENTITY_NAMES, ("label",)] if other and _plain_name(other) in WORD_NAMES else [ENTITY_NAMES]
         )
@@ -100,7 +100,14 @@ def find_word_column(
     for names in choices:
         usual = [name for name in columns if _plain_name(name) in names]
         if usual:
-            return find_column(path, usual, role, None, [name.strip().lower() for name in usual], ())
+            return find_column(
+                path,
+                usual,
+                role,
+                named=None,
+                standard=[name.strip().lower() for name in usual],
+                common=(),
+            )
     return None
 
 

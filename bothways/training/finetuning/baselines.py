@@ -1,4 +1,4 @@
-"""Scores of simple models on the rows of a training, with the resamples that pair them with those of the model."""
+"""Scores of simple models on the rows of a training, with the resamples that pair them with the model's scores."""
 
 import json
 import time
@@ -76,7 +76,11 @@ class BaselineScore:
         scores = task.scoring.score_predictions(predictions)
         resamples = Resamples.of(scores, task.metric)
         return BaselineScore(
-            name, scores[task.metric], scores[f"{task.metric}_interval"], resamples, predictions if keep else None
+            name=name,
+            value=scores[task.metric],
+            interval=scores[f"{task.metric}_interval"],
+            resamples=resamples,
+            predictions=predictions if keep else None,
         )
 
     def lead_over(self, other: "BaselineScore") -> Interval:
@@ -142,7 +146,11 @@ def read(file: Path) -> list[BaselineScore]:
     rows = json.loads(file.read_text(encoding="utf-8"))
     return [
         BaselineScore(
-            name, value, (low, high), Resamples.from_json(resamples), predictions and Predictions(**predictions)
+            name=name,
+            value=value,
+            interval=(low, high),
+            resamples=Resamples.from_json(resamples),
+            predictions=predictions and Predictions(**predictions),
         )
         for name, value, (low, high), resamples, predictions in rows
     ]
@@ -153,5 +161,12 @@ def mean_scores(folds: Sequence[Sequence[BaselineScore]]) -> list[BaselineScore]
     means = []
     for scores in zip(*folds, strict=True):
         resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=False)
-        means.append(BaselineScore(scores[0].name, fmean(score.value for score in scores), None, resamples))
+        means.append(
+            BaselineScore(
+                name=scores[0].name,
+                value=fmean(score.value for score in scores),
+                interval=None,
+                resamples=resamples,
+            )
+        )
     return means

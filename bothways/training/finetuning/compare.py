@@ -52,8 +52,14 @@ class SavedTfidf:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of the baselines; none if they are not compared. encoder_verdict: whether the fine-tuned encoder is
-    better; verdict: that of the model that is delivered. tfidf: if it is saved. refused: why no model is delivered."""
+    """The models of a run, compared.
+
+    baselines: the scores of the baselines; none if they are not compared.
+    encoder_verdict: whether the fine-tuned encoder is better.
+    verdict: the verdict on the model that is delivered.
+    tfidf: the TF-IDF model, if it is saved.
+    refused: why no model is delivered.
+    """
 
     baselines: Sequence[BaselineScore] = ()
     encoder_verdict: str = ""
@@ -66,7 +72,7 @@ class Comparison:
         return [] if self.verdict.startswith(BETTER) else [self.verdict]
 
     def differences(self, scores: ModelScores) -> dict[str, Interval]:
-        """95 % intervals of the difference between the score of a model and that of each baseline."""
+        """95 % intervals of the difference between the score of a model and the score of each baseline."""
         return differences(scores, self.baselines)
 
     def delivered(self, encoder: ModelScores) -> ModelScores:
@@ -95,7 +101,13 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     delivered = text
     if tfidf and tfidf.lead:
         delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
-    return Comparison(scores, text, delivered, tfidf, refused)
+    return Comparison(
+        baselines=scores,
+        encoder_verdict=text,
+        verdict=delivered,
+        tfidf=tfidf,
+        refused=refused,
+    )
 
 
 def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict[str, Interval]:
@@ -120,7 +132,7 @@ def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScor
     if not is_delivered and is_clearly_better(differences(encoder, [score])[score.name]):
         return None
     measured = encoder.of_baseline(score, baseline.predictions)
-    return SavedTfidf(score.name, baseline.model, measured, lead if is_delivered else None)
+    return SavedTfidf(name=score.name, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
 
 
 def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
@@ -212,5 +224,10 @@ def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str
 def lead_on_dev(task: TrainingTask, baseline: Baseline, seed: SeedResult) -> Interval:
     """95 % interval of how much better a baseline is on dev than the model of a seed."""
     scores = task.scoring.score_predictions(baseline.predictions)
-    model = BaselineScore(MODEL, seed.metrics["dev"][task.metric], None, seed.resamples["dev"])
+    model = BaselineScore(
+        name=MODEL,
+        value=seed.metrics["dev"][task.metric],
+        interval=None,
+        resamples=seed.resamples["dev"],
+    )
     return model.difference(scores[task.metric], Resamples.of(scores, task.metric))

@@ -89,5 +89,7 @@ def _interval(metric: str, first: Scores, second: Scores) -> dict[str, float]:
     if first.intervals is None or second.intervals is None or metric not in first.intervals.resamples:
         return {}
     one, other = (Resamples.of(scores, metric) for scores in (first, second))
-    low, high = BaselineScore("first", first[metric], None, one).difference(second[metric], other)
+    low, high = BaselineScore(name="first", value=first[metric], interval=None, resamples=one).difference(
+        second[metric], other
+    )
     return {"low": low, "high": high}

@@ -42,13 +42,23 @@ from bothways.training.run_lock import read_metrics
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
+ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
 WIDE = 0.04  # width of an interval that is shown before the score: of few rows, it is what is known
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
-OPTIONAL = (
-    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered scored".split()
-)  # of a result
+OPTIONAL = (  # facts of a result
+    "pooled",
+    "baselines",
+    "verdict",
+    "dtype",
+    "delivered",
+    "encoder",
+    "teacher",
+    "readers",
+    "measured",
+    "not_delivered",
+    "scored",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,8 +77,8 @@ class FineTuneResult(results.RunResult):
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
-    dev, and where the trained one is; "" if that is delivered. scored: which model the score is that of, if another
-    one is in `model`, which was trained on all rows afterwards; "" if it is that of the model.
+    dev, and where the trained one is; "" if that is delivered. scored: the model that has the score, if another one
+    is in `model`, which was trained on all rows afterwards; "" if the delivered model has the score.
     """
 
     task: str
@@ -112,7 +122,7 @@ class FineTuneResult(results.RunResult):
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
-        """The saved model. options: those of `bothways.load`."""
+        """The saved model. options: the options of `bothways.load`."""
         from bothways.inference.load import load
 
         return load(self.model_directory, **options)
@@ -292,7 +302,10 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
 
 
 def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The `result` of bothways.json for the TF-IDF model. encoder: that of the encoder, which is in a directory."""
+    """The `result` of bothways.json for the TF-IDF model.
+
+    encoder: the `result` of the encoder, which is beside it in `directory`.
+    """
     result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
     if "measured" in encoder:
         result["measured"] = encoder["measured"]
@@ -307,7 +320,7 @@ def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, A
 
 
 def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, Any]:
-    """The baselines' scores, and their differences to those of a model."""
+    """The baselines' scores, and their differences to the scores of a model."""
     baselines = comparison.baselines
     return {
         "baselines": {baseline.name: baseline.value for baseline in baselines},
@@ -348,5 +361,10 @@ def open_run(directory: AnyPath) -> results.RunResult:
     if verb == "finetune" and "result" in metadata:
         return result_of(path, metadata["result"], task)
     if "heldout" in metadata:
-        return PretrainingResult(path, path / "model", metadata["heldout"], metadata.get("cost", {}))
+        return PretrainingResult(
+            directory=path,
+            model_directory=path / "model",
+            figures=metadata["heldout"],
+            cost=metadata.get("cost", {}),
+        )
     raise InputError(f"{path}: a run of {verb} that is not done, or has no scores; name one of finetune or pretrain")

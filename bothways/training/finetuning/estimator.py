@@ -30,7 +30,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     All rows are for training, except for a tenth that selects the weights where there are enough to train the encoder;
     no row is held out for a score and no baseline is fitted: that is for cross-validation. out: the directory of the
-    run, with all its files; None: only the model is kept, in memory. The other parameters are those of
+    run, with all its files; None: only the model is kept, in memory. The other parameters are fields of
     bothways.settings.Classify. After fit: classes_, the sorted labels.
     """
 
