@@ -251,24 +251,29 @@ def save_half(source: Checkpoint, directory: Path, dtype: torch.dtype) -> None:
 def unpack(options: argparse.Namespace) -> None:
     keep = options.keep
     keep.mkdir(parents=True, exist_ok=True)
+
     if (options.parts / MANIFEST).exists():
         brought = read_text(options.parts / MANIFEST)
         if (keep / MANIFEST).exists() and read_text(keep / MANIFEST) != brought:
             raise InputError(f"{keep}: has parts of another pack; name a new directory")
         write_atomic(keep / MANIFEST, brought)
+
     manifest = read_json(keep / MANIFEST)
     if (keep / "done").exists():
         print(f"{keep}: complete")
         return
+
     parts = manifest["parts"]
     for part in parts:
         file = options.parts / part["name"]
         if file.exists():
             check_part(file, part)
             replace_file(keep / part["name"], file.read_bytes())
+
     if missing := [part["name"] for part in parts if not (keep / part["name"]).exists()]:
         print(f"{keep}: {len(parts) - len(missing)} of {len(parts)} parts; missing: {', '.join(missing)}")
         return
+
     read_parts(keep, parts, keep)
     for name, arrays in manifest["arrays"].items():
         restore(keep / name, arrays)
@@ -355,12 +360,14 @@ def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> 
         options=setup.options,
         processes=SINGLE_PROCESS,
     )
+
     times: list[float] = []
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
         while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:
             began = time.monotonic()
             train_step(trainer, TrainingState(), next(batches))
             times.append(time.monotonic() - began)
+
     timed = times[distill.CYCLE :] or times[1:] or times
     each = sum(timed) / len(timed)
     steps = max(1, int((seconds - sum(times)) / each))
@@ -405,19 +412,24 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools/english.py --gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
     steps = parser.add_subparsers(dest="step", required=True)
     add = {name: steps.add_parser(name).add_argument for name in ("pack", "unpack", "train", "join")}
     start = Path(bothways.__file__).parent / "pretrained/bothways-en"
+
     for name in ("pack", "join"):
         add[name]("--start", type=Path, default=start, help="checkpoint to train further; default: the packaged model")
         add[name]("-o", "--out", type=Path, required=True)
+
     add["pack"]("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
     add["pack"]("--teacher", type=Path)
     add["pack"]("--corpus", type=Path, nargs="+", help="training text, instead of that of --data")
     add["pack"]("--heldout", type=Path, nargs="+", help="held-out text, instead of that of --data")
     add["pack"]("--limit", type=int, help="tokens of training text, in random documents")
+
     add["unpack"]("parts", type=Path, help="directory with the parts of this transfer")
     add["unpack"]("--keep", type=Path, required=True, help="directory that stays between transfers")
+
     add["train"]("--keep", type=Path, required=True)
     add["train"]("-o", "--out", type=Path, required=True, help="directory for the pieces and result.json")
     add["train"]("--minutes", type=float, default=9, help="for everything, from start to end")
@@ -428,8 +440,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add["train"]("--seed", type=int, default=38)
     add["train"]("--device", default="auto")
     add["train"]("--builders", type=int, help="processes that build batches for a GPU; 0: a thread")
+
     add["join"]("pieces", type=Path, help="directory with the pieces and result.json")
     add["join"]("--average", type=float, default=1.0, help="share of the new weights, beside those of --start")
+
     return parser.parse_args(arguments)
 
 

@@ -63,19 +63,24 @@ def run(settings: Demo) -> dict[str, Any]:
     model = load(dtype=settings.dtype, device=settings.device)
     messages = read_sample("support.jsonl")
     results = Results()
+
     write(f"Act one: use the English model that comes with Bothways ({DEFAULT}, 17 MB), as it is\n")
     for step in (compare_senses, fill_gaps, follow, search):
         step(model, messages, settings, results)
+
     write("Act two: learn from labels, on this machine\n")
     learn_messages(messages, settings, results)
     find_errors(messages, settings, results)
+
     write("Act three: a BERT from scratch\n")
     pretrain_small(settings, results)
+
     seconds = time.perf_counter() - start
     figures = {**results.figures, "seconds": seconds}
     write("Where it fails\n   " + "\n   ".join(results.failures))
     commands, python = go_on(settings)
     write_page(settings, results, seconds, [*commands, "", *python])
+
     parts = {"all": "classifier run", "pretrain": "pre-training run"}
     run.update_metadata(status="done", figures=figures, parts=parts)
     run.close()
@@ -158,15 +163,20 @@ def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results
         if places and len(gaps) < num_fixed + NUM_GAPS:
             place = places[int(rng.integers(len(places)))]
             gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
+
     tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
+
     rows = []
     for (text, word), guesses in [*zip(gaps, tops, strict=True)][: num_fixed + NUM_SHOWN]:
         note = f"written: {word}" if word else ""
         write(f"   {text}\n         {', '.join(guesses)}{f' ({note})' if note else ''}")
         rows.append((text, ", ".join(guesses), note))
+
     unread = [*zip(gaps, tops, strict=True)][num_fixed:]
-    first, five = (float(np.mean([word in guesses[:top] for (_, word), guesses in unread])) for top in (1, 5))
+    first = float(np.mean([word in guesses[:1] for (_, word), guesses in unread]))
+    five = float(np.mean([word in guesses[:5] for (_, word), guesses in unread]))
     write("")
+
     results.sections.append(demo_sections.Gaps(rows))
     results.failures.append(
         f"Gaps: of {len(unread)} words of messages that it has not read, {first:.0%} are its first guess, {five:.0%} "
@@ -179,10 +189,12 @@ def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     """The probability that each of two sentences follows a first one."""
     write("3. Which sentence follows? (probability that it does)")
     firsts, rights, wrongs = zip(*read_texts()["next"], strict=True)
-    of_right, of_wrong = (model.is_next([*firsts], [*seconds]).tolist() for seconds in (rights, wrongs))
+    of_right = model.is_next([*firsts], [*rights]).tolist()
+    of_wrong = model.is_next([*firsts], [*wrongs]).tolist()
     rows = [*zip(firsts, rights, of_right, wrongs, of_wrong, strict=True)]
     for first, right, p, wrong, q in rows:
         write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
+
     write("")
     results.sections.append(demo_sections.NextSentences(rows))
     right = sum(p > q for p, q in zip(of_right, of_wrong, strict=True))
@@ -193,12 +205,15 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     """Questions whose passages share no word with them, by vectors and by TF-IDF."""
     write("4. Search by meaning: no question shares a word with the passage that answers it (marked *)")
     rows = read_sample("passages.jsonl")
-    passages, questions = ([row for row in rows if key in row] for key in ("text", "question"))
+    passages = [row for row in rows if "text" in row]
+    questions = [row for row in rows if "question" in row]
     texts = [row["text"] for row in passages]
     asked = [row["question"] for row in questions]
+
     cosines_QP = model.embed(asked) @ model.embed(texts).T
     words = TfidfVectorizer().fit(texts)
     words_QP = (words.transform(asked) @ words.transform(texts).T).toarray()
+
     hits: Rows = []
     for question, *rows_P in zip(questions, cosines_QP, words_QP, strict=True):
         best = ([passages[place] for place in np.argsort(-row, kind="stable")[:NUM_HITS].tolist()] for row in rows_P)
@@ -206,12 +221,14 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
         hits.append({"question": question["question"], "found": found, "by_words": by_words})
         write(f"   {question['question']}")
         write("\n".join(f"      {'*' if right else ' '} {text}" for text, right in found))
+
     first, three = (
         [sum(any(right for _, right in hit[by][:top]) for hit in hits) for by in demo_sections.WAYS]
         for top in (1, NUM_HITS)
     )
     of = f"of {len(hits)}"
     write(f"   right passage among the first {NUM_HITS}: {three[0]} {of} by meaning, {three[1]} by words (TF-IDF)\n")
+
     results.sections.append(demo_sections.SearchHits(hits))
     results.failures.append(
         f"Search: the very first passage is right for {first[0]} {of} questions ({first[1]} by words)."
@@ -226,7 +243,8 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
 
 def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
     """A classifier of support messages, beside simple models that learn from the same rows."""
-    train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
+    train = [row for row in messages if row["split"] == "train"]
+    test = [row for row in messages if row["split"] == "test"]
     kinds = len({row["label"] for row in train})
     write(f"5. Sort messages into {kinds} kinds, from {len(train)} examples (some seconds)")
     with muted():
@@ -240,6 +258,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
+
     rows = [("this model", result.mean, result.interval), *((*one, None) for one in result.baselines.items())]
     width = max(len(name) for name, *_ in rows)
     for name, score, interval in rows:
@@ -256,6 +275,7 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 over="folds",
             )
         )
+
     report = settings.out / "all" / "report.html"
     write(f"   of {len(test)} messages that none of them has read; mistakes and more: {report}\n")
     results.sections.append(demo_sections.DemoComparison(rows))
@@ -303,15 +323,18 @@ def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
 def pretrain_small(settings: Demo, results: Results) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
     write(f"7. Read the included novels for {60 * settings.minutes:.0f} seconds (--minutes {settings.minutes:g})")
+
     novels = {split: [book["text"] for book in sample() if book["split"] == split] for split in ("train", "test")}
     texts = {split: settings.out / "text" / f"{split}_books.jsonl" for split in novels}
     texts["train"].parent.mkdir(parents=True, exist_ok=True)
     for split, file in texts.items():
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in novels[split]), encoding="utf-8")
+
     with muted():
         tokenizer = Tokenizer.learn(novels["train"], size=5000)
     tokenizer.save(settings.out / "tokenizer")
     write(f"   learned a vocabulary of {len(tokenizer):,} entries")
+
     # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
     with muted():
         result = pretrain.run(
@@ -331,6 +354,7 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
+
     figures = result.figures
     gap = read_texts()["gaps"][-1]
     scratch = [guess.token for guess in result.model.fill(gap)[0]]
@@ -339,6 +363,7 @@ def pretrain_small(settings: Demo, results: Results) -> None:
     scores = f"{perplexity:.0f}; by word frequencies alone: {unigram:.0f}"
     write(f"   gaps in other novels, number of words that it wavers between (perplexity): {scores}")
     write(f"   {gap}\n         {', '.join(scratch)}\n")
+
     rows = read_metrics(result.directory)
     results.sections.append(
         TrainingCurves(

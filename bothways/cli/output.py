@@ -378,15 +378,18 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         listed = {name: [{**vars(one), "path": str(one.path)} for one in getattr(contents, name)] for name in columns}
         print_json({"directory": str(contents.directory), **listed})
         return
+
     for store in contents.deleted or contents.stores:
         kind = "float32 weights" if _has_weights(store) else "copy"
         text = f"{kind} of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
         if store.statistics:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
+
     for one in contents.deleted_indexes or contents.indexes:
         text = f"{one.passages:,} passages of {', '.join(one.folders)}" if one.folders else "damaged"
         print_lines(f"{one.path.name}  {one.size / 1e6:9,.1f} MB  {text}")
+
     count = len(contents.stores)
     size = sum(store.size for store in contents.stores) / 1e6
     weights = sum(map(_has_weights, contents.stores))
@@ -395,6 +398,7 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         kinds.insert(0, format_count(count - weights, "token store"))
     directory = contents.directory.parent if weights else contents.directory
     left = f"{size:,.1f} MB in {' and '.join(kinds)} in {directory}"
+
     if settings.clear:
         freed = sum(one.size for one in contents.deleted) + sum(one.size for one in contents.deleted_indexes)
         deleted_size = f"deleted {freed / 1e6:,.1f} MB"

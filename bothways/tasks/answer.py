@@ -223,10 +223,10 @@ class SpanScoring(training_task.Scoring):
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         """Scores in 0..1."""
-        gold, predicted, passages = (
-            dict(zip(predictions.where, column, strict=True))
-            for column in (predictions.gold, predictions.predicted, predictions.groups)
-        )
+        gold = dict(zip(predictions.where, predictions.gold, strict=True))
+        predicted = dict(zip(predictions.where, predictions.predicted, strict=True))
+        passages = dict(zip(predictions.where, predictions.groups, strict=True))
+
         percentages = AnswerEvaluator().compare(gold, predicted, passages)
         intervals = percentages.intervals
         assert intervals is not None
@@ -283,13 +283,16 @@ class AnswerView(training_task.ReportView):
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
+
         values = [self.score_answer(*row) for row in zip(predictions.where, predictions.predicted, strict=True)]
         confidences = [details[0] for details in predictions.details]
         correct = [score for score, row in zip(confidences, values, strict=True) if row["exact_match"] == 100]
         if not correct:
             return []
+
         rows = [row for row, value in enumerate(values) if value["f1"] == 0 and confidences[row] >= fmean(correct)]
         issues = []
+
         for row in sorted(rows, key=lambda row: -confidences[row]):
             question = self.question_by_location[predictions.where[row]]
             gold = " / ".join(dict.fromkeys(predictions.gold[row])) or "no answer"
@@ -305,6 +308,7 @@ class AnswerView(training_task.ReportView):
                     pair=question.context,
                 )
             )
+
         return issues
 
 
@@ -366,11 +370,13 @@ class Answering(training_task.TrainingTask):
         questions: dict[str, list[Question]] = {}
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
+
         for split, loaded in read_splits(settings, skipped, fold).items():
             windows_by_question = read_windows(loaded, *training_task.text_reader(settings.windows, pretrained))
             questions[split] = []
             windows[split] = []
             rows = list[tuple[int, int]]()
+
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
                     rows += target_rows(question_windows, question)
@@ -381,9 +387,11 @@ class Answering(training_task.TrainingTask):
                 else:
                     questions[split].append(question)
                     windows[split].append(question_windows)
+
             if not questions[split]:
                 raise InputError(f"{loaded[0].where}: no answer of {split} has a token that the model reads")
             data[split] = AnswerWindows([*chain.from_iterable(windows[split])], rows)
+
         return Answering(
             settings=settings,
             pretrained=pretrained,
@@ -405,20 +413,22 @@ class Answering(training_task.TrainingTask):
     def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         training_task.check_task(teacher, self.name, self.settings.teacher)
+
         models = (self.pretrained, teacher)
         sample = self.questions["train"][:SAMPLE]
         sizes = {training_task.text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            first, second = (
-                read_windows(sample, *training_task.text_reader(self.settings.windows, model)) for model in models
-            )
+            first = read_windows(sample, *training_task.text_reader(self.settings.windows, self.pretrained))
+            second = read_windows(sample, *training_task.text_reader(self.settings.windows, teacher))
             same = all(window.ids == read.ids for window, read in zip(chain(*first), chain(*second), strict=True))
+
         if not same:
             raise InputError(
                 f"{self.settings.teacher}: reads other tokens or windows than {self.settings.model}; answers need a "
                 "teacher with the same tokenizer and the same longest input"
             )
+
         threshold = teacher.metadata.get("no_answer_threshold")
         thresholds = {} if threshold is None else {"no_answer": threshold}
         return replace(self, pretrained=teacher, thresholds=thresholds)
@@ -671,6 +681,7 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
         ):
             if isinstance(question, InputError):
                 raise question
+
             where = RowLocation(file, row, question.line)
             questions.append(
                 Question(
@@ -682,7 +693,9 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
                     where=where,
                 )
             )
+
         return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
+
     skipped: Counter[str] = Counter()
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
     if skipped:

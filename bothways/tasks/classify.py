@@ -268,18 +268,24 @@ class ClassScoring(training_task.Scoring):
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
         multi_label = self.task.settings.multi_label
-        gold, predicted = (self.to_names(labels) for labels in (self.task.data[split].targets, self.decide(outputs)))
+        gold = self.to_names(self.task.data[split].targets)
+        predicted = self.to_names(self.decide(outputs))
+
         probabilities_NC = (sigmoid if multi_label else softmax)(outputs)
         best = top_k(probabilities_NC, NUM_STORED).tolist()
         index_by_name = {name: index for index, name in enumerate(self.task.names)}
+
         details = []
         for probabilities_C, best_labels, labels in zip(probabilities_NC, best, gold, strict=True):
             gold_labels = [index_by_name[name] for name in (labels if multi_label else [labels])]
             stored = [*dict.fromkeys([*gold_labels, *best_labels])]
             names = [self.task.names[label] for label in stored]
             details.append(dict(zip(names, probabilities_C[stored].tolist(), strict=True)))
+
         if multi_label:
-            gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
+            gold = [*map(sorted, gold)]
+            predicted = [*map(sorted, predicted)]
+
         table = self.task.tables[split]
         return Predictions(
             where=[*table.where],
@@ -348,9 +354,11 @@ class ClassView(TextView):
             return [report.LabelScores([*self.label_scores(predictions)])]
         gold = predictions.gold
         predicted = predictions.predicted
+
         is_correct = [a == b for a, b in zip(gold, predicted, strict=True)]
         confidences = [probabilities[name] for probabilities, name in zip(predictions.details, predicted, strict=True)]
         calibration = metrics.reliability(confidences, is_correct)
+
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
             report.LabelMistake(
@@ -364,6 +372,7 @@ class ClassView(TextView):
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
+
         confusion = report.ConfusionMatrix.from_names(self.task.names, gold, predicted)
         return [
             confusion,
@@ -381,7 +390,8 @@ class ClassView(TextView):
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""
-        gold, predicted = (Counter(chain.from_iterable(column)) for column in (predictions.gold, predictions.predicted))
+        gold = Counter(chain.from_iterable(predictions.gold))
+        predicted = Counter(chain.from_iterable(predictions.predicted))
         rows = zip(predictions.gold, predictions.predicted, strict=True)
         correct = Counter(name for labels, others in rows for name in {*labels} & {*others})
         for name in self.task.names:
@@ -674,34 +684,42 @@ class ClassifyTask(TextModelTask):
             need_labels=True,
             encoding=columns.encoding,
         )
+
         same = table if is_same_file(predictions, gold) else None
         column, predicted = read_predicted_labels(predictions, columns.encoding, same)
         if len(predicted) != len(table):
             counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
             raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
+
         refused = {where for where, label in predicted if label is None}
         answered = replace(
             table, labels=[label or "" for _, label in predicted], where=[where for where, _ in predicted]
         )
+
         if columns.task == "regress" or (
             columns.task == "auto" and (column == "score" or (not refused and are_numbers(table, answered)))
         ):
             if refused:
                 raise InputError(f"{min(refused)}: {column!r} is missing; give a number for each row")
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
+
         has_lists = any(list_items(label) is not None for label in table.labels or [])
         several = columns.multi_label or column == "labels" or has_lists
+
         row_by_location = {where: row for row, where in enumerate(table.where)}
         table = read_labels(table, several=several)
         log_notes(gold, table)
+
         answered = answered.take([row_by_location[where] for where in table.where])
         is_refused = [where in refused for where in answered.where]
         answered = spell_labels(answered, several=several, names={*(table.labels or [])})
+
         if several:
             gold_sets = label_sets(table)
             predicted_sets = label_sets(answered)
             names = sorted(frozenset().union(*gold_sets, *predicted_sets))
             return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
+
         labels = [None if refuses else name for name, refuses in zip(answered.labels or [], is_refused, strict=True)]
         return compare_classes(predictions, table, labels, columns.positive)
 
@@ -714,16 +732,20 @@ def read_predicted_labels(
     if file_type(path) == ".txt":
         lines = enumerate(read_lines(path, encoding))
         return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
+
     rows = read_rows(path, encoding=encoding)
     columns = dict.fromkeys(name for _, row in rows for name in row)
+
     by_name = {name.strip().lower(): name for name in columns}
     usual = next((name for name in PREDICTED if name in by_name), None)
     if usual is None:
         available = f"(there are: {', '.join(columns) or 'none'})"
         raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
+
     column = by_name[usual]
     if gold is not None and (gold.columns is None or gold.columns.label == (column,)):
         raise file_given_twice(path, f"both would be its column {column!r}, as no other is named {PREDICTED[0]!r}")
+
     # `predict --keep-columns text` writes probabilities too.
     has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)
     if usual in LABELS and has_text_column([*columns]) and not has_scores:
@@ -731,6 +753,7 @@ def read_predicted_labels(
             f"{path}: {column!r} next to texts may hold gold labels, not predictions; name the column of predictions "
             f"{PREDICTED[0]!r}"
         )
+
     for where, row in rows:
         if column not in row:
             raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")

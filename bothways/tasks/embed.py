@@ -290,6 +290,7 @@ class Embedding(training_task.TrainingTask):
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
+
         pooling = pooling_name(settings.pooling, pretrained.pooling)
         task = Embedding(
             settings=settings,
@@ -301,6 +302,7 @@ class Embedding(training_task.TrainingTask):
             low=low,
             high=high,
         )
+
         if task.num_isolated == len(data["train"].sizes):
             raise InputError(
                 f"batch_tokens ({settings.batch_tokens or training_task.BATCH_TOKENS}) holds a single pair per step, "

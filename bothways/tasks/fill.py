@@ -70,15 +70,18 @@ def fill_masks(
     places = [
         [(text, *most_central(windows[text], index, mask)) for index in one.masks] for text, one in enumerate(masked)
     ]
+
     rows: dict[tuple[int, int], list[int]] = {}
     for text, window, row in chain.from_iterable(places):
         rows.setdefault((text, window), []).append(row)
+
     guesses = guess([windows[text][window] for text, window in rows], [*map(tuple, rows.values())])
     words = {
         (*window, row): best
         for (window, of_window), guessed in zip(rows.items(), guesses, strict=True)
         for row, best in zip(of_window, guessed, strict=True)
     }
+
     return [
         [
             [

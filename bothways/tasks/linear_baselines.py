@@ -103,6 +103,7 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     num_outputs = task.num_outputs
     if num_outputs > MAX_OUTPUTS or task.settings.unlabelled:
         return None
+
     if task.separate:
         task = task.separate
         vectors = [task.frozen[split]["head"].numpy() for split in task.data]
@@ -110,12 +111,14 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     else:
         means = mean_vectors(task, {*task.data})
         features = [means[split].numpy() for split in task.data]
+
     x_NF = np.concatenate(features)
     ends = np.cumsum([*map(len, features)])
     rows = np.sort(regressions.random_order(len(x_NF))[:MAX_CHECKED])
     targets = np.concatenate([examples.targets for examples in task.data.values()])[rows]
     units = [unit for table in task.tables.values() for unit in table.units]
     groups = [units[row] for row in rows.tolist()]
+
     scores_NC = np.zeros((len(x_NF), num_outputs))
     scores_NC[rows] = regressions.out_of_fold_scores(
         x_NF[rows],
@@ -125,6 +128,7 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
         groups=groups,
         balanced=task.balanced,
     )
+
     parts = zip(task.data, np.split(scores_NC, ends[:-1]), strict=True)
     return Predictions.joined(task.scoring.predictions(split, task.outputs_of(part)) for split, part in parts).take(
         rows

@@ -129,6 +129,7 @@ def fit_scope(vectors_NH: Floats, groups_N: Indices, units: Sequence[str], held_
     texts, so that each fold of them is held out from the others.
     """
     whole = describe_groups(vectors_NH, groups_N)
+
     if held_out_MH is not None:
         distances = whole.distances(held_out_MH)
     else:
@@ -140,6 +141,7 @@ def fit_scope(vectors_NH: Floats, groups_N: Indices, units: Sequence[str], held_
                 distances[is_out_N] = describe_groups(vectors_NH[~is_out_N], groups_N[~is_out_N]).distances(
                     vectors_NH[is_out_N]
                 )
+
     held_out = thinned(np.sort(distances), MAX_STORED)
     return Scope(
         center_H=whole.center_H,

@@ -278,12 +278,12 @@ class TagView(training_task.ReportView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.tagset.plain:
             # Tags that are missing from train have a row too.
-            gold_tags, predicted_tags = (
-                [*chain.from_iterable(tags)] for tags in (predictions.gold, predictions.predicted)
-            )
+            gold_tags = [*chain.from_iterable(predictions.gold)]
+            predicted_tags = [*chain.from_iterable(predictions.predicted)]
             names = sorted({*gold_tags, *predicted_tags})
             confusion = report.ConfusionMatrix.from_names(names, gold_tags, predicted_tags)
             return [confusion, report.LabelScores(confusion.scores)]
+
         by_type = entity_scores(predictions.gold, predictions.predicted, "iob2")["by_type"]
         label_scores = [
             report.LabelScore(
@@ -295,6 +295,7 @@ class TagView(training_task.ReportView):
             )
             for label, values in by_type.items()
         ]
+
         mistakes = []
         for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True):
             if gold != predicted:
@@ -307,6 +308,7 @@ class TagView(training_task.ReportView):
                         where=where,
                     )
                 )
+
         return [report.LabelScores(label_scores), report.TagMistakes(mistakes, len(predictions.where))]
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
@@ -412,11 +414,13 @@ class Tagging(training_task.TrainingTask):
         for split, rows in converted.items():
             grouped = group_sentences(rows, tokenizer, policy.size if settings.context else 0)
             texts[split] = TaggedTexts.read([*grouped], tokenizer, policy, tagset, strict=split == "train")
+
         data = {split: tagged.examples for split, tagged in texts.items()}
         illegal = {
             split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
             for split, rows in sentences.items()
         }
+
         hint = f"; read sentences one by one ({flag('context', False)}), or add more" if settings.context else ""
         return Tagging(
             settings=settings,
@@ -662,6 +666,7 @@ class TagTask(Task):
         tags_column = columns.tags_column
         is_same = is_same_file(predictions, gold)
         is_table = has_tag_columns(gold, None, tags_column, columns.encoding) or file_type(gold) == ".json"
+
         if is_same and is_table:
             raise file_given_twice(gold, "a table has one column of tags")
         if is_same and tags_column is not None:
@@ -672,6 +677,7 @@ class TagTask(Task):
         if is_same and (number := num_columns(gold, columns.encoding)) < COLUMNS_OF_BOTH:
             found = format_count(number, "column")
             raise file_given_twice(gold, f"it has {found}, and needs three: words, gold tags and predicted tags")
+
         gold_column = "-2" if is_same else tags_column
         scheme = None if columns.scheme == "auto" else columns.scheme
         named: dict[str, Any] = {
@@ -679,6 +685,7 @@ class TagTask(Task):
             "scheme": scheme or "iob2",
             "encoding": columns.encoding,
         }
+
         read = (read_tagged(gold, tags=gold_column, **named), read_tagged(predictions, tags=tags_column, **named))
         return compare_tags(gold, predictions, *read, scheme)
 
@@ -692,19 +699,25 @@ def compare_tags(
             f"{path}: {format_count(len(predicted), 'sentence')}, but {gold_path} has {len(gold)}; give the same "
             "words, in order"
         )
+
     for one, other in zip(gold, predicted, strict=True):
         if one.words != other.words:
             words = f"{beginning(other)} is not {beginning(one)} of {one.where}"
             raise InputError(f"{other.where}: {words}; give the same words, in order")
+
     if scheme is None:
         scheme = detect_scheme([sentence.tags for sentence in gold])
         if scheme == "plain":
             logger.warning(f"{gold_path}: {plain_remark(sentence.tags for sentence in gold)}")
+
     for sentence in (*gold, *predicted):
         check_spans(sentence, scheme)
     predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
-    gold_tags, predicted_tags = ([sentence.tags for sentence in sentences] for sentences in (gold, predicted))
+
+    gold_tags = [sentence.tags for sentence in gold]
+    predicted_tags = [sentence.tags for sentence in predicted]
     scores = tag_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
+
     details = {
         "scheme": scheme,
         "illegal_gold": sum(find_illegal_tag(tags, scheme) is not None for tags in gold_tags),

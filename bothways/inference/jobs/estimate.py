@@ -37,9 +37,11 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     settings = job.settings
     size = sum(map(size_of, files))
     num_rows = _num_rows(files, settings, job.model)
+
     is_cpu = job.model.device == "cpu"
     hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
     price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
+
     block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
     if not num_rows or block is None or not block.inputs:
         return Estimate(
@@ -51,9 +53,11 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
             dollars=None,
             price=price,
         )
+
     start = time.perf_counter()
     jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
     seconds = (time.perf_counter() - start) / len(block) * num_rows
+
     return Estimate(
         files=len(files),
         parts=num_parts,

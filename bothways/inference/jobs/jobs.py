@@ -244,19 +244,23 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         available = [*first_columns(settings.file, settings.encoding)]
     else:
         available = all_columns(settings.file, settings.encoding)
+
     if settings.keep_columns is None:
         names = [*filter(None, [id_column((*available,))])]
     elif settings.keep_columns in ("all", *available):
         names = available if settings.keep_columns == "all" else [settings.keep_columns]
     else:
         names = [name.strip() for name in settings.keep_columns.split(",")]
+
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else flag("text")
         raise no_such_column(source, missing[0], available, f"name others with {flag('keep_columns')}")
+
     columns = result_columns(settings, model)
     taken = {*columns, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
+
     if "id" in columns:  # the id of the question
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)

@@ -323,6 +323,7 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
     """
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
+
     if _is_task(row):
         text = _task_text(where, row["data"])
         name = "result"
@@ -338,13 +339,16 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
             )
         listed = ", ".join(map(str, row)) or "none"
         raise InputError(f"{where}: no text with a list of entities (there are: {listed}); {layouts_message()}")
+
     if not isinstance(text, str):
         raise InputError(f"{where}: 'text' holds {shorten(repr(text))}, not text; fix the row or drop it")
     if not isinstance(values, list):
         raise InputError(f"{where}: {name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
+
     places = [f"{where}: {name}[{index}]" for index in range(len(values))]
     spans = [_span(place, value) for place, value in zip(places, values, strict=True)]
     expected = [value.get("text") if isinstance(value, Mapping) else None for value in values]
+
     try:
         return text, [*map(_placed, places, spans, expected, repeat(text))]
     except InputError:

@@ -320,8 +320,10 @@ def find_text_columns(
     """The columns of texts and of second texts, by the rules of `find_column`."""
     texts = _named_or_standard(path, columns, "text", text, ["text"])
     pairs = _named_or_standard(path, columns, "pair", pair, ["pair", "text_pair"])
+
     if texts is not None:
         return texts, pairs
+
     if pairs is not None:
         text_column = find_column(
             path,
@@ -334,6 +336,7 @@ def find_text_columns(
         if text_column is None:
             raise column_not_found(path, columns, "text")
         return (text_column,), pairs
+
     choices = _usual_text_columns(columns)
     if not choices:
         raise column_not_found(path, columns, "text")

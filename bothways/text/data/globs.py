@@ -70,11 +70,14 @@ class GlobPattern:
             return False
         if self.name is not None:
             return bool(names) and _matches_name(self.name, names[-1])
+
         first, *others = self.runs
         if not others:
             return len(names) == len(first) and _run_at(first, names, 0)
+
         if len(names) < len(first) or not _run_at(first, names, 0):
             return False
+
         place = len(first)
         *middle, last = others
         for run in middle:
@@ -82,6 +85,7 @@ class GlobPattern:
             if place < 0:
                 return False
             place += len(run)
+
         if not last:
             return len(names) >= place + least
         end = len(names) - len(last)
@@ -145,20 +149,25 @@ def parse_pattern(line: str) -> GlobPattern | None:
     text = _without_blanks(line)
     if not text or text.startswith("#") or text == "/":
         return None
+
     if len(text) > LONGEST:
         raise InputError(f"a pattern of {len(text):,} characters, of {LONGEST:,} at most")
+
     is_negated = text.startswith("!")
     text = text[is_negated:]
     for_folders = text.endswith("/")
     names = text.removesuffix("/").split("/")
+
     if not any(names):
         raise InputError("nothing to match")
+
     if len(names) == 1:
         names = ["**", *names]  # at any depth
     elif not names[0]:
         del names[0]
     if names == ["**", "**"]:  # a file of any name, at any depth
         names = ["**", STAR]
+
     runs = _runs(names)
     is_single = len(names) == 2 and not runs[0] and len(runs[1]) == 1
     return GlobPattern(
@@ -224,6 +233,7 @@ def _parse_set(name: str, place: int) -> tuple[CharacterSet, int]:
     is_negated = name[place : place + 1] in ("!", "^")
     place += is_negated
     first = place
+
     while name[place : place + 1] != "]" or place == first:
         if name.startswith("[:", place):
             end = name.find(":]", place)
@@ -233,6 +243,7 @@ def _parse_set(name: str, place: int) -> tuple[CharacterSet, int]:
             classes.append(kind)
             place = end + 2
             continue
+
         low, place = _set_member(name, place)
         high = low
         if name[place : place + 1] == "-" and name[place + 1 : place + 2] not in ("]", ""):

@@ -51,6 +51,7 @@ def read_pair_file(
     """
     if isinstance(path, TableList):
         return join_pairs(path, [read_pair_file(part, named, objective, negative, on_error) for part in path.parts])
+
     columns = named.columns
     encoding = named.encoding
     scored = objective == "scores"
@@ -64,8 +65,10 @@ def read_pair_file(
         check=check,
         encoding=encoding,
     )
+
     if table is not None:
         return TextPairs(text_columns(table), pair_scores(table) if check else None, errors.notes(len(table)))
+
     rows = read_rows(path, on_row_error=errors, encoding=encoding)
     columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
@@ -73,12 +76,15 @@ def read_pair_file(
             find_column(path, columns_in_file, "label", named=columns["label"], standard=["label"], common=LABEL_NAMES)
             is not None
         )
+
     negatives: dict[RowLocation, str] = {}
     if rows and not scored and negative != NO_NEGATIVES:
         negatives = read_negatives(path, rows, columns_in_file, negative, errors)
+
     kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
     if not kept_rows:
         errors.notes(0)
+
     table = build_table(
         path,
         kept_rows,
@@ -87,6 +93,7 @@ def read_pair_file(
         on_row_error=errors,
         check=check_score if scored else None,
     )
+
     notes = errors.notes(len(table))
     texts = text_columns(table)
     if negatives:

@@ -46,14 +46,18 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         )
         for name, path in settings.sources.items()
     }
+
     check_pairs(tables)
     if isinstance(settings, Classify):
         tables = read_class_labels(settings, tables)
+
     if settings.dev:
         return tables
+
     whole = tables["train"]
     arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
     named: Any = {"seed": settings.seed, "source": settings.train, "group": settings.group_column}
+
     if settings.folds:
         rows = split_fold(*arguments, folds=settings.folds, fold=fold, **named)
     else:
@@ -128,7 +132,8 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
     """InputError if some splits have pairs and others have not."""
     paired = {name: table.pairs is not None for name, table in tables.items()}
     if len(set(paired.values())) > 1:
-        with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
+        with_pairs = [name for name, has_pairs in paired.items() if has_pairs]
+        without = [name for name, has_pairs in paired.items() if not has_pairs]
         raise InputError(
             f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, or name "
             f"the column with {flag('pair_column')}"
@@ -206,7 +211,9 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
 
     pairs: whether they must be pairs; None: either. InputError for the other form.
     """
-    text, pair = (getattr(settings, f"{name}_column", None) for name in ("text", "pair"))
+    text = getattr(settings, "text_column", None)
+    pair = getattr(settings, "pair_column", None)
+
     tables = [
         read_table(
             source,
@@ -218,10 +225,12 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
         )
         for source in settings.unlabelled
     ]
+
     for source, table in zip(settings.unlabelled, tables, strict=True):
         if pairs is not None and (table.pairs is not None) != pairs:
             actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")
             raise InputError(f"{source}: has {actual}, but the training data has {wanted}; give files of {wanted}")
+
     return Table(
         texts=[text for table in tables for text in table.texts],
         pairs=[text for table in tables for text in table.pairs or ()] or None,

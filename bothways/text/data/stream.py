@@ -283,10 +283,12 @@ def _by_columns(
     first_rows = list(islice(records, FIRST_ROWS))
     columns = dict.fromkeys(name for record in first_rows if not isinstance(record, InputError) for name in record[1])
     chosen = find_text_columns(path, list(columns), text, pair) if columns else None
+
     for record in chain(first_rows, records):
         if isinstance(record, InputError):
             yield record
             continue
+
         where, row = record
         if chosen is None or not row.keys() <= columns.keys():
             wider = columns | dict.fromkeys(row)

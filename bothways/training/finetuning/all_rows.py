@@ -177,7 +177,9 @@ def learning_curve(rows: AllRows) -> Gain:
         kept, _ = fold_rows(targets, others, units, FEWER)[0]
         fewer_SNC[:, fold] = fold_scores(rows, kept, fold)
         all_SNC[:, fold] = fold_scores(rows, others, fold)
-    fewer_N, all_N = (best_losses(rows, scores_SNC) for scores_SNC in (fewer_SNC, all_SNC))
+
+    fewer_N = best_losses(rows, fewer_SNC)
+    all_N = best_losses(rows, all_SNC)
     return loss_gain(fewer_N, all_N, 1.0)
 
 

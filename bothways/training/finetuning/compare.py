@@ -87,20 +87,26 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     refused = refusal(plan.task, selection)
     if not plan.compares:
         return Comparison(refused=refused)
+
     task = plan.task
     encoder = selection.scores
+
     trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
     scores = [*selection.baselines]
     # One that is scored row by row is not repeated without its resamples.
     if task.scoring.trivial_baseline not in {score.name for score in scores}:
         scores.insert(0, BaselineScore(task.scoring.trivial_baseline, trivial, None))
+
     with run.timed("baselines"):
         tfidf = choose_tfidf(plan, selection, scores)
+
     saved = run.directory / SAVED if tfidf and not tfidf.lead else None
     text = verdict(encoder.score, scores, differences(encoder, scores), plan, saved)
+
     delivered = text
     if tfidf and tfidf.lead:
         delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
+
     return Comparison(
         baselines=scores,
         encoder_verdict=text,

@@ -26,20 +26,26 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     else the scores that each run reports."""
     runs = (str(first.directory), str(second.directory))
     theirs = getattr(second, "metric", None)
+
     if getattr(second, "task", None) != first.task or theirs != first.metric:
         scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, "the tasks or metrics differ: no differences")
+
     by_row = predicted(first)
     other = predicted(second)
     common = [row for row in by_row if row in other]
+
     if not common:
         reason = "the runs predict other rows" if by_row and other else f"no pairs of rows for {first.task}"
         scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, f"{reason}: no differences")
-    left, right = (score(first, common, [rows[row] for row in common]) for rows in (by_row, other))
+
+    left = score(first, common, [by_row[row] for row in common])
+    right = score(first, common, [other[row] for row in common])
     scores = side_by_side(numbers_of(left.by_name), numbers_of(right.by_name), comparable=True)
     for one in scores:
         one |= _interval(one["metric"], left, right)
+
     left_out = ", ".join(
         f"{len(rows) - len(common):,} of {run}" for rows, run in zip((by_row, other), runs, strict=True)
     )
@@ -88,7 +94,8 @@ def _interval(metric: str, first: Scores, second: Scores) -> dict[str, float]:
     """The 95 % interval of the difference of a metric, if it has resamples."""
     if first.intervals is None or second.intervals is None or metric not in first.intervals.resamples:
         return {}
-    one, other = (Resamples.of(scores, metric) for scores in (first, second))
+    one = Resamples.of(first, metric)
+    other = Resamples.of(second, metric)
     low, high = BaselineScore(name="first", value=first[metric], interval=None, resamples=one).difference(
         second[metric], other
     )

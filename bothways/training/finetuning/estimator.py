@@ -72,11 +72,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         labels = read_labels(y)
         check_consistent_length(texts, labels)
         check_classification_targets(labels)
+
         classes, indices = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"y has one class ({classes[0]!r}); a classifier needs at least two classes")
+
         rows = [{"text": text, "label": str(label)} for text, label in zip(texts, indices, strict=True)]
         options = {name: value for name, value in self.get_params().items() if name != "out"}
+
         with TemporaryDirectory() as folder, muted():
             settings = Classify(
                 **options,
@@ -94,6 +97,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 ) from None
             files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
             self.files_: Files = {str(file.relative_to(directory)): file.read_bytes() for file in files}
+
         self.classes_ = classes
         self.__dict__.pop("_predictor", None)
         return self

@@ -66,19 +66,25 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     model reads, the selection, and the comparison with the other kinds of models."""
     few = plan.few
     assert few is not None
+
     logger.info(plan.task.summary.describe())
     log_reason(plan)
+
     with run.timed("out_of_fold"):
         chosen = few.chosen
+
     delivered = chosen if chosen.reads else few.best_head
+
     with run.timed("linear_start"):
         encoder = fit_candidate(plan, few, delivered)
         others = list[Fitted]()
         if plan.compares:
             others = [fit_candidate(plan, few, one) for one in few.others if one is not delivered]
+
     assert encoder.model is not None
     calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
     stored = calibration.to_json() if calibration else None
+
     kept = SeedResult(
         seed=plan.seeds[0],
         fold=None,
@@ -89,6 +95,7 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
         teacher={},
         baselines=[],
     )
+
     baselines = [other.baseline for other in others]
     selection = Selection(
         model=encoder.model,
@@ -97,6 +104,7 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
         baselines=baselines,
         calibration=stored,
     )
+
     measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
     plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
     return plan, selection, compare_few(plan, chosen, encoder, others, run)
@@ -137,6 +145,7 @@ def measure(
     """Scores of a candidate: on the test rows by the model of all rows, or else out-of-fold."""
     seed = plan.seeds[0]
     scoring = few.task.scoring
+
     if "test" in few.task.data:
         outputs = few.task.outputs_of(few.test_scores(candidate, model, words))
         values, resamples = metrics_with_resamples(scoring, "test", outputs)
@@ -150,8 +159,10 @@ def measure(
             folds=None,
             predictions=predictions,
         )
+
     if not few.folds:
         return unknown_scores(few.task, seed)
+
     values, resamples = metrics_with_resamples(scoring, "train", few.task.outputs_of(candidate.scores_NC))
     folds = CrossValidation.out_of_fold(few, candidate)
     return ModelScores(
@@ -189,9 +200,11 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
     encoder if that is not clearly better."""
     if not plan.compares:
         return Comparison()
+
     split = encoder.scores.split
     trivial = encoder.scores.by_split[split]["baseline"]
     scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.baseline for one in others)]
+
     saved = None
     for other in others:
         if not other.candidate.name.startswith(TFIDF):
@@ -203,8 +216,10 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
             assert other.words is not None and plan.few is not None
             model = other.words.scaled(1.0, plan.few.mean_output)
             saved = SavedTfidf(name=score.name, model=model, scores=other.scores, lead=lead if is_delivered else None)
+
     beside = run.directory / SAVED if saved and not saved.lead else None
     text = verdict(encoder.scores.score, scores, differences(encoder.scores, scores), plan, beside)
+
     if saved and saved.lead:
         delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
         return Comparison(baselines=scores, encoder_verdict=text, verdict=delivered, tfidf=saved)
@@ -264,16 +279,19 @@ def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) ->
     few = replace(plan.few, num_folds=trained.num_folds)
     chosen = next(one for one in few.candidates if one.name == plan.few.chosen.name)
     linear = few.predictions(few.scored(chosen))
+
     by_location = {}
     for result in results:
         assert result.predictions is not None
         for row, where in enumerate(result.predictions.where):
             by_location[str(where)] = result.predictions.take([row])
+
     same_rows = Predictions.joined(by_location[str(where)] for where in linear.where)
     ours = BaselineScore.of("fine-tuned", few.task, replace(same_rows, groups=linear.groups))
     theirs = BaselineScore.of(chosen.name, few.task, linear)
     low, high = ours.lead_over(theirs)
     is_better = is_clearly_better((low, high))
+
     line = (
         f"fine-tuned on the same {trained.num_folds} folds: {ours.value:.2%} against {theirs.value:.2%}; the "
         f"difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval), so "

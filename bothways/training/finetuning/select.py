@@ -208,6 +208,7 @@ class ModelScores:
         scores = {name: [by_split[name][metric] for by_split in by_seed] for name in self.by_split}
         mean, std = metrics.mean_and_std(scores[self.split])
         intervals = [by_split[self.split][f"{metric}_interval"] for by_split in by_seed]
+
         score = Score(
             interval=[*map(fmean, zip(*intervals, strict=True))],
             rows=self.by_split[self.split]["rows"],
@@ -222,6 +223,7 @@ class ModelScores:
             kept_seed=self.kept,
             frozen=all(values["best_step"] == 0 for values in self.by_split.values()),
         )
+
         return self.folds.score(score) if self.folds else score
 
     def of_baseline(self, score: BaselineScore, dev: Predictions) -> "ModelScores":
@@ -267,9 +269,11 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
     task = plan.task
     seeds = {result.seed: result for result in results if result.fold is None}
     kept = seeds[best_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()})]
+
     with muted():
         model = plan.prepare_model(kept.seed)
     model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
+
     calibration = kept.calibration
     resamples = [one.resamples[plan.split] for one in seeds.values()]
     metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
@@ -280,7 +284,9 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
         kept=kept.seed,
         resamples=Resamples.mean(resamples, same_rows=True),
     )
+
     baselines = seeds[plan.seeds[0]].baselines
+
     if plan.few and plan.few.folds:
         folds = CrossValidation.out_of_fold(plan.few, plan.few.scored(plan.few.chosen))
         scores = replace(scores, folds=folds, resamples=folds.resamples)
@@ -295,6 +301,7 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
         baselines = folds.baseline_scores(task) if plan.compares else []
         if of_folds := task.scoring.calibrate_folds(folds.all_predictions):
             calibration = of_folds.to_json()
+
     return Selection(
         model=model,
         kept=kept,
