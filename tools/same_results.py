@@ -604,16 +604,19 @@ def run_server() -> dict[str, Any]:
 
 def request(url: str, path: str, body: Any) -> dict[str, Any]:
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+
     try:
         answer = urlopen(Request(url + path, data, {"Content-Type": "application/json"}), timeout=120)
     except HTTPError as error:
         answer = error
+
     with answer:
         text = answer.read().decode()
         headers = {
             name: answer.headers[name] for name in ("Content-Type", "X-Vector-Space", "X-Truncated-Texts", "Allow")
         }
         status = answer.status
+
     try:
         value: Any = scrub(json.loads(text))
     except ValueError:
@@ -621,9 +624,8 @@ def request(url: str, path: str, body: Any) -> dict[str, Any]:
     return {"status": status, "headers": headers, "body": value}
 
 
-NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(
-    RUNS, ()
-)  # sections in order; by section, those whose models it uses
+# The sections in order, each with the sections whose models it uses.
+NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(RUNS, ())
 NEEDED |= {
     "distill": ("pretrain",),
     "variants": ("pretrain",),
@@ -693,6 +695,7 @@ def run_in(checkout: Path, place: Path, section: str) -> None:
     environment |= {"PYTHONPATH": str(checkout), "SAME_RESULTS_CHECKOUT": str(checkout), "OMP_NUM_THREADS": "1"}
     environment |= {"PYTHONHASHSEED": "0", "BOTHWAYS_CACHE": str(place / "cache"), "COLUMNS": "120", "NO_COLOR": "1"}
     environment |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+
     with (place / f"{section}.log").open("w", encoding="utf-8") as log:
         child = [sys.executable, "-P", str(Path(__file__).resolve()), "--section", section]
         done = subprocess.run(
@@ -704,6 +707,7 @@ def run_in(checkout: Path, place: Path, section: str) -> None:
             timeout=LIMIT,
             check=False,
         )
+
     if done.returncode:
         end = (place / f"{section}.log").read_text(encoding="utf-8", errors="replace")[-3000:]
         raise SystemExit(f"{checkout}: {section} ended with status {done.returncode}:\n{end}")
@@ -761,6 +765,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--section"]:
         run_section(sys.argv[2])
         return 0
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, metavar="BEFORE")
     parser.add_argument("after", type=Path, metavar="AFTER")
@@ -768,11 +773,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=NEEDED, default=[*NEEDED], metavar="SECTION")
     parser.add_argument("--tolerance", type=float, default=0.0, metavar="X")
     options = parser.parse_args()
+
     wanted = {*options.only}.union(*(NEEDED[section] for section in options.only))
     needed = [section for section in NEEDED if section in wanted]
+
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         results = [results_of(one.resolve(), needed, work) for one in (options.before, options.after)]
+
     before, after = ({section: one[section] for section in needed if section in options.only} for one in results)
     lines, all_same = report(before, after, options.tolerance)
     print("\n".join(lines))

@@ -441,11 +441,13 @@ class Answering(training_task.TrainingTask):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
+
         windows = read_windows(added, *training_task.text_reader(settings.windows, self.pretrained))
         train = self.data["train"]
         no_rows = (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
+
         return replace(
             self,
             questions={**self.questions, "train": self.questions["train"] + added},
@@ -694,7 +696,7 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
                 )
             )
 
-        return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
+        return LabelledRows(AnswerEvaluator(labelled=False), questions, labelled=False)
 
     skipped: Counter[str] = Counter()
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
@@ -703,7 +705,7 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
             f"{file}: skipped {format_count(skipped.total(), 'question')} that cannot be read (finetune answer "
             "names the first)"
         )
-    return LabelledRows(AnswerEvaluator(), labelled, True)
+    return LabelledRows(AnswerEvaluator(), labelled, labelled=True)
 
 
 ANSWER = AnswerTask()

@@ -559,6 +559,7 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use "
             f"{flag('objective', 'pairs')}"
         )
+
     objective = settings.objective
     pairs_by_split = dict[str, TextPairs]()
     for name, path in settings.sources.items():  # train is the first
@@ -567,8 +568,10 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
             raise InputError(f"{path}: a single pair has no negatives; add pairs")
         objective = "pairs" if pairs.scores is None else "scores"
         pairs_by_split[name] = pairs
+
     if "dev" in pairs_by_split:
         return pairs_by_split
+
     train = pairs_by_split["train"]
     rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
     return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
@@ -625,7 +628,7 @@ class EmbedTask(Task):
         """Texts without labels, for which the vectors of two models are compared."""
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
-        return LabelledRows(VectorEvaluator(), texts, False)
+        return LabelledRows(VectorEvaluator(), texts, labelled=False)
 
     def evaluate(self, model: LoadedModel, files: Sequence[TableSource], columns: Any) -> Scores:
         """The correlation of scores and cosines for scored pairs; for other pairs how well each text retrieves its

@@ -184,7 +184,7 @@ class FillTask(task.Task):
             for file in files
             for text in read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding).texts
         ]
-        return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
+        return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], labelled=False)
 
 
 FILL = FillTask()

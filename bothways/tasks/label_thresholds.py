@@ -37,9 +37,12 @@ def fit_thresholds(
     even_C = np.full(num_labels, EVEN)
     if num_rows < MIN_ROWS:
         return even_C
+
     fits: Sequence[Callable[[Floats, Labels], Floats]] = (shared_threshold, threshold_per_label)
+
     best_C = even_C
     best = score(targets_NC, (probabilities_NC > EVEN).astype(np.int64))
+
     fold_N = generator(0, Purpose.FOLDS).permutation(num_rows) % FOLDS
     for fit in fits:
         decided_NC = np.zeros_like(targets_NC)
@@ -50,6 +53,7 @@ def fit_thresholds(
         if (reached := score(targets_NC, decided_NC)) > best + MIN_GAIN:
             best_C = fit(probabilities_NC, targets_NC)
             best = reached
+
     return best_C
 
 

@@ -512,7 +512,7 @@ class RerankTask(RegressTask):
             named = replace(columns, **{f"{use}_column": name for use, name in names.items()})
             table = read_rankings(file, named)
             rows += map(RankedRow, table.queries, table.passages, table.labels, table.units, table.ranks)
-        return LabelledRows(RankEvaluator(), rows, True)
+        return LabelledRows(RankEvaluator(), rows, labelled=True)
 
     def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
         texts = [row[0] for row in rows]

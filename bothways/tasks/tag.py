@@ -320,10 +320,12 @@ class TagView(training_task.ReportView):
             for index, tag in enumerate(tags)
             if tag in known
         ]
+
         probabilities = []
         for row, index, tag in words:
             tag_probability, best, best_probability = predictions.details[row][index]
             probabilities.append({best: best_probability, tag: tag_probability})
+
         issues = []
         for error in label_errors([tag for _, _, tag in words], probabilities):
             row, index, _ = words[error.row]
@@ -331,6 +333,7 @@ class TagView(training_task.ReportView):
             text = join_words(sentence.words)
             span = word_span(sentence.words, index)
             issues.append(training_task.label_issue(error, sentence.where, text, span=span))
+
         return issues
 
     @cached_property
@@ -368,6 +371,7 @@ class TagSummary(training_task.Summary):
         warnings = [*self.task.notes, *overlap_warnings(keys)]
         if self.task.tagset.plain and self.task.settings.scheme == "auto":
             warnings.append(plain_remark(sentence.tags for sentence in sentences["train"]))
+
         for split, rows in sentences.items():
             if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
                 examples = ", ".join([*unknown][:9])
@@ -375,12 +379,14 @@ class TagSummary(training_task.Summary):
                     f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
                     "can be predicted"
                 )
+
         for split, illegal in self.task.illegal.items():
             if illegal:
                 warnings.append(
                     f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
                     f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
                 )
+
         return warnings
 
 
@@ -538,13 +544,16 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
     scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
     errors = errors or RowErrors(settings.on_error)
+
     splits = {
         split: read_tagged(source, **columns, scheme=scheme, errors=errors)
         for split, source in settings.sources.items()
     }
     errors.notes(len(splits["train"]))
+
     if "dev" in splits:
         return splits
+
     sentences = splits["train"]
     documents = [sentence.document for sentence in sentences]
     are_single = None in documents or len(set(documents)) == len(documents)
@@ -638,7 +647,7 @@ class TagTask(Task):
         (file,) = files
         if not is_tagged(file, model.labels, columns.encoding):
             table = read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding)
-            return LabelledRows(EntityEvaluator(), table.texts, False)
+            return LabelledRows(EntityEvaluator(), table.texts, labelled=False)
         names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
         return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
 
@@ -754,15 +763,18 @@ def read_tagged_rows(
     trained = model.description.settings
     is_plain = model.description.metadata.get("scheme") == "plain"
     written: Scheme = "plain" if is_plain else "iob2" if requested == "auto" else requested
+
     by_file = [read_sentences(file, columns, trained, written) for file in files]
     sentences = [*chain.from_iterable(by_file)]
     scheme = detect_scheme([sentence.tags for sentence in sentences]) if requested == "auto" else requested
     if not is_plain:
         check_entity_tags(sentences, scheme, model.labels)
+
     evaluator = TagEvaluator(scheme, plain=is_plain or scheme == "plain")
     counts = {}
     if not evaluator.plain:
         counts["illegal_gold"] = sum(find_illegal_tag(sentence.tags, scheme) is not None for sentence in sentences)
+
     window = model.window_policy.size if trained.get("context") else 0
     while True:
         rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]

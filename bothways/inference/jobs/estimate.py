@@ -74,6 +74,7 @@ def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) ->
     nothing is known of it."""
     sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
     num_rows = num_bytes = 0
+
     for file in sample:
         size = size_of(file)
         if size > SAMPLE_SIZE:
@@ -84,6 +85,7 @@ def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) ->
         if rows is not None:
             num_rows += rows
             num_bytes += size
+
     total = sum(map(size_of, files))
     if not num_bytes:
         return None if total else 0

@@ -161,6 +161,7 @@ def write(job: Job) -> Journal:
     assert out is not None
     threads = threads_of(settings)
     blocks = job.blocks()
+
     with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
@@ -169,8 +170,10 @@ def write(job: Job) -> Journal:
         with JobProgress(out.name, num_rows, done=output.journal.rows) as progress:
             for block, (computed, results) in _results(job, blocks, progress):
                 output.add(block, computed, results)
+
         if job.inputs.error is not None:
             logger.warning(f"{job.inputs.error}; what comes before it is kept")
+
         return output.finish()
 
 
@@ -213,9 +216,11 @@ def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
         raise InputError(f"resume needs an output file; name it with {flag('out')}")
     if settings.text is None:
         check_is_one(settings)
+
     model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
+
     # On a terminal the predictions themselves show the progress.
     with JobProgress(
         "predict", estimate_num_rows(settings.file, settings.encoding), bar=not sys.stdout.isatty()

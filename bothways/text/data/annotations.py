@@ -23,14 +23,14 @@ from bothways.text.tokenizer.basic import Splitter
 SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
 BOUND_KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset")}  # the second ones are doccano's
 REFUSED = ("reject", "ignore")  # values of Prodigy's column `answer`
-LAYOUTS = (
+LAYOUTS = (  # of a row, for messages
     '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
     '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or ents, spans, label, labels)',
     '{"text": "In Rome", "entities": [[3, 7, "CITY"]]}',
     '["In Rome", {"entities": [[3, 7, "CITY"]]}]',
     'Label Studio\'s {"data": {"text": "In Rome"}, "annotations": [{"result": [{"value": {"start": 3, "end": 7, '
     '"labels": ["CITY"]}}]}]}',
-)  # of a row, for messages
+)
 # BERT's words without its normalization, so that each is a slice of the text.
 SPLITTER = Splitter(lowercase=False, strip_accents=False)
 

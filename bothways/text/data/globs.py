@@ -98,7 +98,9 @@ class GlobPattern:
 
     def chooses(self, names: Sequence[str], is_folder: bool) -> bool:
         """Whether the path is meant, or a folder that it is in."""
-        return self.matches(names, is_folder) or any(self.matches(names[:end], True) for end in range(1, len(names)))
+        return self.matches(names, is_folder) or any(
+            self.matches(names[:end], is_folder=True) for end in range(1, len(names))
+        )
 
 
 @dataclass(frozen=True)

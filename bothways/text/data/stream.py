@@ -225,6 +225,7 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
         raise InputError(
             f"encoding ({encoding}) is not supported for standard input; name a file, or convert the text first"
         )
+
     decode = line_decoder(encoding)
     lines: Iterable[bytes | None] = _live_lines(sys.stdin.buffer) if live else sys.stdin.buffer
     number = 0
@@ -232,6 +233,7 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
         if line is None:
             yield None
             continue
+
         number += 1
         line = line.removeprefix(BOM_UTF8) if number == 1 else line
         try:
@@ -346,15 +348,19 @@ def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
         for part in path.parts:
             yield from _records(part, encoding)
         return
+
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return
+
     if path.as_posix().startswith(HUB_PREFIX):
         yield from HubDataset.parse(path.as_posix()).rows()
         return
+
     if is_annotation_file(path):
         yield from text_rows(path)
         return
+
     part_of = path, count()
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()

@@ -321,9 +321,12 @@ def _delimiter(header: str, second: str) -> str:
         counts = {candidate: len(next(csv.reader([header], delimiter=candidate))) for candidate in ",;\t"}
     except csv.Error:  # reported when the header is read
         return ","
+
     candidates = [candidate for candidate, count in counts.items() if count > 1] or [","]
+
     if second.count('"') % 2:  # a record that continues on the next line
         return candidates[0]
+
     try:
         matching = [
             candidate

@@ -100,7 +100,7 @@ def matching(path: RemotePath, fixed: int) -> list[RemotePath]:
     """The objects that match a glob, in which * ends at a slash and ** does not. fixed: parts before its first star."""
     pattern = GlobPattern.of_names(path.parts[2:])
     folder = type(path)(*path.parts[:fixed])
-    return [file for file in folder.files() if pattern.matches(file.parts[2:], False)]
+    return [file for file in folder.files() if pattern.matches(file.parts[2:], is_folder=False)]
 
 
 def _cloud_files(path: RemotePath) -> list[Path] | None:
@@ -228,11 +228,14 @@ class XzFile(io.RawIOBase):
             if content or not (more := self.file.read(BLOCK >> 4)):
                 break
             content = more
+
         if padding % 4:
             raise lzma.LZMAError("padding that is not a multiple of four bytes")
+
         if not content:
             self.is_ended = True
             return False
+
         self.stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
         self.rest = content
         return True

@@ -149,11 +149,14 @@ def is_worth_it(plan: Plan, rows: AllRows, course: Course, run: Run) -> bool:
     assert budget.limit is not None
     if course.seconds >= SHORT * budget.limit:
         return False
+
     needed = course.seconds * course.share * rows.num_rows / rows.num_scored
     if needed + curve_seconds(plan) + seconds_after(plan) > budget.left or not rows.is_read_alike:
         return False
+
     with run.timed("learning_curve"):
         gain = learning_curve(rows)
+
     number = format_count(rows.num_rows, "row")
     line = f"frozen vectors, 80 % of the rows against all: the gain in loss is {gain.difference} (95 % interval)"
     if gain.is_clear:

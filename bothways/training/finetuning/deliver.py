@@ -357,9 +357,11 @@ def open_run(directory: AnyPath) -> results.RunResult:
         raise InputError(f"{path}: a model, not a run; {way_out} load the model with bothways.load")
     if not metadata.get("verb") or not path.exists():
         raise MissingFile(f"{path}: not a run; name the directory that was its output")
+
     verb, _, task = metadata["verb"].partition(" ")
     if verb == "finetune" and "result" in metadata:
         return result_of(path, metadata["result"], task)
+
     if "heldout" in metadata:
         return PretrainingResult(
             directory=path,
@@ -367,4 +369,5 @@ def open_run(directory: AnyPath) -> results.RunResult:
             figures=metadata["heldout"],
             cost=metadata.get("cost", {}),
         )
+
     raise InputError(f"{path}: a run of {verb} that is not done, or has no scores; name one of finetune or pretrain")

@@ -156,19 +156,23 @@ def read_labels(labels: Any) -> np.ndarray:
     scikit-learn for a missing one."""
     if labels is None:
         raise InputError("This TextClassifier estimator requires y to be passed, but the target y is None.")
+
     if _is_matrix(labels):
         raise InputError(
             "y should be a 1d array, got several labels for a text (an indicator matrix or lists); TextClassifier "
             "learns one: bothways.finetune(rows, multi_label=True) learns several"
         )
+
     values = column_or_1d(np.asarray(labels if hasattr(labels, "__len__") else [*labels], dtype=object), warn=True)
     if missing := [row for row, value in enumerate(values) if _is_missing(value)]:
         count = format_count(len(missing), "label is", "labels are")
         raise InputError(f"Input y contains NaN: {count} missing, the first in row {missing[0]}; drop such rows")
+
     kinds = {isinstance(value, str) for value in values}
     if len(kinds) > 1:
         names = sorted({type(value).__name__ for value in values})
         raise InputError(f"y must be uniformly strings or numbers. Got {names}")
+
     return np.asarray(values.tolist())
 
 

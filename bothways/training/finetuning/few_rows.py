@@ -123,6 +123,7 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitte
     """Fit a candidate to all rows, and score it."""
     if few.folds:
         candidate = few.scored(candidate)
+
     task: TrainingTask = few.task
     model = None
     words = few.fit_words(candidate) if candidate.word_share else None
@@ -130,6 +131,7 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitte
         with muted():
             task, model = few.fit_head(candidate)
         model = replace(model, words=words)
+
     return Fitted(
         candidate=candidate,
         task=task,

@@ -235,14 +235,17 @@ class FewRows:
             )
             for reads, head in self.heads.items()
         ]
+
         if self.words is None:
             return alone
+
         words = LinearCandidate(
             name=f"TF-IDF + {self.method}",
             reads=None,
             word_share=1.0,
             scores_NC=self.words.scores_NC,
         )
+
         both = [self.stacked(candidate, words) for candidate in alone]
         return [*both, *alone, words]
 

@@ -163,12 +163,15 @@ def compare(
     delivered = result.get("delivered")
     name = delivered or (task.initial_model if result.get("not_delivered") else "fine-tuned")
     models = [page.ModelScore(name, score.mean, None if is_interval_pooled else score.interval)]
+
     if delivered:
         encoder = result["encoder"]
         interval = None if is_interval_pooled else encoder["interval"]
         models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
+
     others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
     models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
+
     return page.BaselineComparison(
         metric=task.metric,
         models=models,
@@ -196,8 +199,10 @@ class Content:
 def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content":
     """The part of the page about the scores of a model. shown: of the one that is delivered."""
     task = plan.task
+
     if shown.folds:
         return folds_content(task, shown.folds)
+
     if plan.stays_frozen and plan.unscored:
         nothing = Predictions.joined([])
         return Content(
@@ -208,6 +213,7 @@ def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content
             note="",
             warnings=[],
         )
+
     trained = plan.inference_copy(selection.model.model)
     calibration = selection.calibration
     by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
@@ -252,14 +258,17 @@ def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelS
 
 def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
     failed = folds.failed(task.metric)
+
     rows = [
         page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
         for fold, score in enumerate(folds.values(task.metric))
         if not folds.is_pooled
     ]
+
     unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
     note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
+
     table = page.FoldTable(task.metric, rows, metric_unit(task.metric))
     warnings = failed_warnings(failed, len(folds.metrics), "folds")
     return Content(

@@ -230,14 +230,18 @@ class ModelScores:
         """Those of a baseline whose predictions are stored. dev: its predictions on dev."""
         folds = self.folds and self.folds.of_baseline(self.task, score.name)
         predictions = {"dev": dev}
+
         if not folds and score.predictions:
             predictions[self.split] = score.predictions
+
         values = {
             name: baseline_metrics(self.by_split[name], self.task.scoring.score_predictions(rows))
             for name, rows in predictions.items()
         }
+
         assert score.resamples is not None
         split = "dev" if folds else self.split
+
         return ModelScores(
             task=self.task,
             split=split,
