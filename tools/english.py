@@ -12,7 +12,7 @@ r"""The recipe of bothways-en, the packaged English model: `make english`.
 3. `bothways pack` writes DIR/bothways-en.
 
 The packaged weights are from one run of each command above. The second trains the weights of --start further, with a
-fresh optimizer and another order of the text; the result is 0.7 times the new weights plus 0.3 times those of --start.
+fresh optimizer and another order of the text; the result is 0.7 times the new weights plus 0.3 times the old ones.
 For another language or domain, use the two commands on your own teacher and text; docs/model.md has them.
 """
 
@@ -31,7 +31,8 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Distill
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
-LATEST_DEATH, LATEST_YEAR = 1955, 1930
+LATEST_DEATH = 1955
+LATEST_YEAR = 1930
 AUTHORS = {  # name in the file: full name, year of death
     "Barclay": ("Florence L. Barclay", 1921),
     "Bennet": ("Arnold Bennett", 1931),
@@ -97,7 +98,8 @@ def table(rows: list[dict]) -> str:
 
 def text_files(data: Path, novels: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Training and held-out text: Wikipedia, and the novels that are kept, which are written to a file and listed."""
-    rows, wikipedia = select(data / "novels-100-en/novels.parquet", novels), data / "wikipedia-2015-en"
+    rows = select(data / "novels-100-en/novels.parquet", novels)
+    wikipedia = data / "wikipedia-2015-en"
     print(f"{table(rows)}\n\n{len(rows)} novels, {sum(len(row['text'].split()) for row in rows):,} words", flush=True)
     heldout = tuple(sorted(wikipedia.glob("validation-*.parquet")))
     return (*sorted(wikipedia.glob("train-*.parquet")), novels), heldout
@@ -113,7 +115,8 @@ def packaged_teacher() -> Path:
 
 def average_weights(model: Checkpoint, start: Checkpoint, share: float) -> None:
     """Change the weights of a model to share * its own + (1 - share) * those it started from (Wortsman 2022)."""
-    first, last = start.model.state_dict(), model.model.state_dict()
+    first = start.model.state_dict()
+    last = model.model.state_dict()
     model.model.load_state_dict({name: torch.lerp(first[name], last[name], share) for name in last})
 
 

@@ -60,9 +60,11 @@ from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.trainer import Trainer
 
-PART, PIECE = 28_000_000, 15_000_000  # bytes
+PART = 28_000_000  # bytes
+PIECE = 15_000_000  # bytes
 BLOCK = 8_000_000  # entries of an array that are compressed together
-MANIFEST, RESULT = "manifest.json", "result.json"
+MANIFEST = "manifest.json"
+RESULT = "result.json"
 EVERY = 120.0  # seconds between results that a run leaves in case it is cut off
 RESERVE = 30.0  # seconds of --minutes for start and end
 CYCLES = 2  # of kinds of steps, to time them
@@ -86,7 +88,9 @@ class Parts(io.RawIOBase):
     """A file that is written in parts NAME.00, NAME.01, ... of at most `most` bytes."""
 
     def __init__(self, directory: Path, name: str, most: int) -> None:
-        self.directory, self.name, self.most = directory, name, most
+        self.directory = directory
+        self.name = name
+        self.most = most
         self.parts: list[dict[str, Any]] = []
         self.buffer = bytearray()
 
@@ -194,9 +198,11 @@ def random_part(store: TokenStore, most: int) -> TokenStore:
     order = generator(0, Purpose.ORDER).permutation(store.num_documents)
     sizes_D = np.diff(store.sentences[store.documents])[order]
     kept = np.sort(order[: max(2, int((sizes_D.cumsum() <= most).sum()))])
-    starts_D, ends_D = store.documents[kept], store.documents[kept + 1]
+    starts_D = store.documents[kept]
+    ends_D = store.documents[kept + 1]
     sentences = ranges(starts_D, ends_D)
-    starts_S, ends_S = store.sentences[sentences], store.sentences[sentences + 1]
+    starts_S = store.sentences[sentences]
+    ends_S = store.sentences[sentences + 1]
     bounds = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (ends_S - starts_S, ends_D - starts_D))
     return TokenStore(store.ids[ranges(starts_S, ends_S)], *bounds)
 
@@ -245,24 +251,29 @@ def save_half(source: Checkpoint, directory: Path, dtype: torch.dtype) -> None:
 def unpack(options: argparse.Namespace) -> None:
     keep = options.keep
     keep.mkdir(parents=True, exist_ok=True)
+
     if (options.parts / MANIFEST).exists():
         brought = read_text(options.parts / MANIFEST)
         if (keep / MANIFEST).exists() and read_text(keep / MANIFEST) != brought:
             raise InputError(f"{keep}: has parts of another pack; name a new directory")
         write_atomic(keep / MANIFEST, brought)
+
     manifest = read_json(keep / MANIFEST)
     if (keep / "done").exists():
         print(f"{keep}: complete")
         return
+
     parts = manifest["parts"]
     for part in parts:
         file = options.parts / part["name"]
         if file.exists():
             check_part(file, part)
             replace_file(keep / part["name"], file.read_bytes())
+
     if missing := [part["name"] for part in parts if not (keep / part["name"]).exists()]:
         print(f"{keep}: {len(parts) - len(missing)} of {len(parts)} parts; missing: {', '.join(missing)}")
         return
+
     read_parts(keep, parts, keep)
     for name, arrays in manifest["arrays"].items():
         restore(keep / name, arrays)
@@ -276,10 +287,18 @@ def open_data(keep: Path) -> PretrainingData:
     """The unpacked text. InputError if parts are missing."""
     if not (keep / "done").exists():
         raise InputError(f"{keep}: not complete; bring the missing parts, and run --gpu unpack")
-    store, unseen = read_store(keep / "train"), read_store(keep / "heldout")
-    documents, heldout = np.arange(store.num_documents), np.arange(unseen.num_documents)
+    store = read_store(keep / "train")
+    unseen = read_store(keep / "heldout")
+    documents = np.arange(store.num_documents)
+    heldout = np.arange(unseen.num_documents)
+
     return PretrainingData(
-        Tokenizer.load(keep / "teacher"), store, documents, unseen, heldout, read_json(keep / MANIFEST)["facts"]
+        tokenizer=Tokenizer.load(keep / "teacher"),
+        store=store,
+        training=documents,
+        unseen=unseen,
+        heldout=heldout,
+        facts=read_json(keep / MANIFEST)["facts"],
     )
 
 
@@ -315,7 +334,8 @@ def train(options: argparse.Namespace) -> None:
             written = time.monotonic()
 
     def facts() -> dict[str, Any]:
-        last, heldout = rows["train"][-1], rows["heldout"]
+        last = rows["train"][-1]
+        heldout = rows["heldout"]
         return {
             "steps": last["step"], "planned": last["steps"], "tokens": last["tokens"], "seconds": last["seconds"],
             "tokens_per_second": last["tokens"] / last["seconds"], "device": str(device), "losses": last,
@@ -331,14 +351,23 @@ def train(options: argparse.Namespace) -> None:
 def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> int:
     """The number of steps that fit, by timing whole cycles of kinds of steps after one to warm up, or on slow machines
     as many steps as an eighth of the time has."""
-    losses, counts = forward_losses(setup.objective), setup.objective.counts
-    trainer = Trainer(deepcopy(setup.module), losses, counts, setup.options, SINGLE_PROCESS)
+    losses = forward_losses(setup.objective)
+    counts = setup.objective.counts
+    trainer = Trainer(
+        module=deepcopy(setup.module),
+        losses=losses,
+        counts=counts,
+        options=setup.options,
+        processes=SINGLE_PROCESS,
+    )
+
     times: list[float] = []
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
         while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:
             began = time.monotonic()
             train_step(trainer, TrainingState(), next(batches))
             times.append(time.monotonic() - began)
+
     timed = times[distill.CYCLE :] or times[1:] or times
     each = sum(timed) / len(timed)
     steps = max(1, int((seconds - sum(times)) / each))
@@ -366,7 +395,8 @@ def join(options: argparse.Namespace) -> None:
         trained = checkpoint.load(folder)
     if options.average < 1:
         average_weights(trained, checkpoint.load(options.start), options.average)
-    model, packed = options.out / "model", options.out / "bothways-en"
+    model = options.out / "model"
+    packed = options.out / "bothways-en"
     checkpoint.save(trained, model)
     save_packed(trained, packed)
     print(
@@ -382,19 +412,24 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools/english.py --gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
     steps = parser.add_subparsers(dest="step", required=True)
     add = {name: steps.add_parser(name).add_argument for name in ("pack", "unpack", "train", "join")}
     start = Path(bothways.__file__).parent / "pretrained/bothways-en"
+
     for name in ("pack", "join"):
         add[name]("--start", type=Path, default=start, help="checkpoint to train further; default: the packaged model")
         add[name]("-o", "--out", type=Path, required=True)
+
     add["pack"]("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
     add["pack"]("--teacher", type=Path)
     add["pack"]("--corpus", type=Path, nargs="+", help="training text, instead of that of --data")
     add["pack"]("--heldout", type=Path, nargs="+", help="held-out text, instead of that of --data")
     add["pack"]("--limit", type=int, help="tokens of training text, in random documents")
+
     add["unpack"]("parts", type=Path, help="directory with the parts of this transfer")
     add["unpack"]("--keep", type=Path, required=True, help="directory that stays between transfers")
+
     add["train"]("--keep", type=Path, required=True)
     add["train"]("-o", "--out", type=Path, required=True, help="directory for the pieces and result.json")
     add["train"]("--minutes", type=float, default=9, help="for everything, from start to end")
@@ -405,8 +440,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add["train"]("--seed", type=int, default=38)
     add["train"]("--device", default="auto")
     add["train"]("--builders", type=int, help="processes that build batches for a GPU; 0: a thread")
+
     add["join"]("pieces", type=Path, help="directory with the pieces and result.json")
     add["join"]("--average", type=float, default=1.0, help="share of the new weights, beside those of --start")
+
     return parser.parse_args(arguments)
 
 

@@ -42,7 +42,7 @@ BOOKS = (
     Book("Charles Dickens", "Great Expectations", "train", "Expectations", "My father's family name being Pirrip"),
     Book("Charles Dickens", "Oliver Twist", "test", "Oliver", "Among other public buildings"),
     Book("Edward Bulwer-Lytton", "My Novel", "train", "Novel", '"There has never been occasion to use them'),
-    Book("Edward Bulwer-Lytton", "What Will He Do with It?", "train", "What", "It was a summer fair", True),
+    Book("Edward Bulwer-Lytton", "What Will He Do with It?", "train", "What", "It was a summer fair", has_titles=True),
     Book("Edward Bulwer-Lytton", "Kenelm Chillingly", "test", "Kenelm", "SIR PETER CHILLINGLY, of Exmundham"),
     Book("Henry James", "Roderick Hudson", "train", "Roderick", "Mallet had made his arrangements"),
     Book("Henry James", "The Ambassadors", "train", "Ambassadors", "Strether's first question"),
@@ -86,9 +86,11 @@ def tidy(paragraph: str) -> str:
 
 def paragraphs(book: Book, text: str) -> Iterator[str]:
     """The paragraphs without headings and unwanted text; short neighbours are joined by a line break."""
-    joined, after_heading = "", False
+    joined = ""
+    after_heading = False
     for block in blocks(text[text.index(book.start) :]):
-        is_title, after_heading = book.has_titles and after_heading, HEADING.fullmatch(block) is not None
+        is_title = book.has_titles and after_heading
+        after_heading = HEADING.fullmatch(block) is not None
         if after_heading or is_title or UNWANTED.search(tidied := tidy(block)):
             continue
         joined = f"{joined}\n{tidied}".strip()

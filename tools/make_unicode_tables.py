@@ -44,7 +44,8 @@ def spell_ranges(points: Iterable[int]) -> str:
 
 def spell_shifts(mapping: dict[int, int]) -> str:
     """Runs of code points mapped by one shift, every one or every second of them: first-last/step+shift."""
-    words, left = [], dict(mapping)
+    words = []
+    left = dict(mapping)
     while left:
         first = min(left)
         shift = left[first] - first
@@ -80,10 +81,12 @@ def main() -> None:
     split = BertPreTokenizer().pre_tokenize_str
     punctuation = [point for point in CODE_POINTS if len(split(f"a{chr(point)}b")) == 3]
     python = {point: unicodedata.combining(chr(point)) for point in CODE_POINTS}
+
     classes: dict[int, list[int]] = {}
     for point in (point for point in CODE_POINTS if python[point]):
         if value := combining_class(point, decompose, python):
             classes.setdefault(value, []).append(point)
+
     tables = {
         "source": f"tokenizers {version('tokenizers')}",
         "removed": spell_ranges(removed),
@@ -97,6 +100,7 @@ def main() -> None:
             f"{value}:{spell_ranges(points).replace(' ', ',')}" for value, points in sorted(classes.items())
         ),
     }
+
     TARGET.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
 
 

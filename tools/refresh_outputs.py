@@ -23,7 +23,8 @@ SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL
 def refresh(page: str, name: str) -> str:
     """The page with the outputs of its blocks. name: of the page, for tracebacks."""
     scope: dict[str, object] = {"bothways": bothways}
-    parts, end = [], 0
+    parts = []
+    end = 0
     for snippet in SNIPPET.finditer(page):
         first_line = page.count("\n", 0, snippet.start(1))
         printed = StringIO()

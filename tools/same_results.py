@@ -45,11 +45,36 @@ from urllib.request import Request, urlopen
 LINES = 20  # of differences that are printed of a section
 TOLERANT = ("use", "python", "server")  # sections for which --tolerance counts
 LIMIT = 900  # seconds of a section, a guard against hangs
-MEASURED = set(  # keys of values that depend on time or machine
-    "began created date energy gpu_seconds host hours kwh machine memory minutes mb ms peak_flops process processor "
-    "seconds seconds_per_step speed started threads tokens_per_second texts_per_second torch utilization versions "
-    "watts watt_hours".split()
-)
+MEASURED = {  # keys of values that depend on time or machine
+    "began",
+    "created",
+    "date",
+    "energy",
+    "gpu_seconds",
+    "host",
+    "hours",
+    "kwh",
+    "machine",
+    "memory",
+    "minutes",
+    "mb",
+    "ms",
+    "peak_flops",
+    "process",
+    "processor",
+    "seconds",
+    "seconds_per_step",
+    "speed",
+    "started",
+    "threads",
+    "tokens_per_second",
+    "texts_per_second",
+    "torch",
+    "utilization",
+    "versions",
+    "watts",
+    "watt_hours",
+}
 SPEEDS = re.compile(r"(?<=MB)\s+\d+(?=\s)|\b\d+(?= against )|(?<=%)\s+\d\.\d\d(?=\s)")  # in printed tables
 LARGE = 100_000  # bytes; of a larger file the hash is compared
 TIMES = re.compile(r"\b\d[\d.,]*\s?(?:ms|s|seconds?|minutes?|min|hours?|h|(?:tokens|texts|MB|rows|KB)/s|W|Wh|J)(?!\w)")
@@ -220,20 +245,20 @@ REQUESTS: list[tuple[str, Any]] = [  # path and body: None is a GET, bytes are s
 # ---- data ----
 
 TOPICS = {
-    "food": "oven soup bread kitchen recipe butter spoon pepper".split(),
-    "music": "choir song piano concert melody drum violin singer".split(),
-    "sport": "goal match coach team stadium race ball referee".split(),
+    "food": ["oven", "soup", "bread", "kitchen", "recipe", "butter", "spoon", "pepper"],
+    "music": ["choir", "song", "piano", "concert", "melody", "drum", "violin", "singer"],
+    "sport": ["goal", "match", "coach", "team", "stadium", "race", "ball", "referee"],
 }
-NAMES = "Ada Bob Clara Dan Emma Frank Gina Hugo".split()
-LAST_NAMES = "Stone Reed Marsh Field".split()
-PLACES = "Rome Oslo Paris Cairo Lima Dublin Kyoto Delhi".split()
+NAMES = ["Ada", "Bob", "Clara", "Dan", "Emma", "Frank", "Gina", "Hugo"]
+LAST_NAMES = ["Stone", "Reed", "Marsh", "Field"]
+PLACES = ["Rome", "Oslo", "Paris", "Cairo", "Lima", "Dublin", "Kyoto", "Delhi"]
 FORMS = [
     "The {a} and the {b} were {c}.",
     "Nobody saw the {a} near the {b}, which was {c}.",
     "A {c} {a} needs a {b}.",
     "We spoke about the {a}; it was {c} like a {b}.",
 ]
-MOODS = "good bad old new warm quiet loud fine".split()
+MOODS = ["good", "bad", "old", "new", "warm", "quiet", "loud", "fine"]
 
 
 def sentence(source: random.Random, topic: str) -> str:
@@ -312,7 +337,8 @@ def question(source: random.Random, row: int) -> dict[str, Any]:
     parts = [
         f"{name} lives in {place}. {sentence(source, 'food')}" for name, place in zip(persons, places, strict=True)
     ]
-    context, chosen = " ".join(parts), source.randrange(4)
+    context = " ".join(parts)
+    chosen = source.randrange(4)
     if row % 6 == 5:
         return {"id": str(row), "question": "Where does Zoe live?", "context": context,
                 "answers": {"text": [], "answer_start": []}}  # fmt: skip
@@ -328,7 +354,11 @@ def command(line: str) -> dict[str, Any]:
     """Run `python -m bothways` in this process. Its exit status, its output, and its errors if it fails."""
     words = shlex.split(line.replace("{base}", BASE).replace("{brief}", BRIEF))
     words += [] if "--dtype" in words or words[0] in WITHOUT_DTYPE else FLOAT32.split()
-    argv, output, errors, status = sys.argv, StringIO(), StringIO(), 0
+    argv = sys.argv
+    output = StringIO()
+    errors = StringIO()
+    status = 0
+
     sys.argv = ["bothways", *words]
     try:
         with redirect_stdout(output), redirect_stderr(errors):
@@ -365,7 +395,7 @@ def scrub_text(text: str) -> str:
 
 
 def contents(file: Path) -> Any:
-    """What is compared of a file."""
+    """The part of a file that is compared."""
     if file.stat().st_size > LARGE:
         return f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
     if file.suffix == ".json":
@@ -485,7 +515,7 @@ def plain(value: Any) -> Any:
 
 
 def run_python() -> dict[str, Any]:
-    """What the methods of loaded models return."""
+    """The values that methods of loaded models return."""
     import bothways
 
     loaded: dict[str, Any] = {name: bothways.load(name, dtype="float32") for name in (*SERVED, "long", "classify-split")
@@ -547,8 +577,11 @@ def run_server() -> dict[str, Any]:
     ]
     with open("server.log", "w", encoding="utf-8") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "bothways", *arguments], stdout=subprocess.PIPE, stderr=log, text=True
-        )  # fmt: skip
+            [sys.executable, "-m", "bothways", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
         try:
             assert server.stdout
             if not (line := server.stdout.readline()):
@@ -571,16 +604,19 @@ def run_server() -> dict[str, Any]:
 
 def request(url: str, path: str, body: Any) -> dict[str, Any]:
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+
     try:
         answer = urlopen(Request(url + path, data, {"Content-Type": "application/json"}), timeout=120)
     except HTTPError as error:
         answer = error
+
     with answer:
         text = answer.read().decode()
         headers = {
             name: answer.headers[name] for name in ("Content-Type", "X-Vector-Space", "X-Truncated-Texts", "Allow")
         }
         status = answer.status
+
     try:
         value: Any = scrub(json.loads(text))
     except ValueError:
@@ -588,9 +624,8 @@ def request(url: str, path: str, body: Any) -> dict[str, Any]:
     return {"status": status, "headers": headers, "body": value}
 
 
-NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(
-    RUNS, ()
-)  # sections in order; by section, those whose models it uses
+# The sections in order, each with the sections whose models it uses.
+NEEDED: dict[str, tuple[str, ...]] = dict.fromkeys(RUNS, ())
 NEEDED |= {
     "distill": ("pretrain",),
     "variants": ("pretrain",),
@@ -660,11 +695,19 @@ def run_in(checkout: Path, place: Path, section: str) -> None:
     environment |= {"PYTHONPATH": str(checkout), "SAME_RESULTS_CHECKOUT": str(checkout), "OMP_NUM_THREADS": "1"}
     environment |= {"PYTHONHASHSEED": "0", "BOTHWAYS_CACHE": str(place / "cache"), "COLUMNS": "120", "NO_COLOR": "1"}
     environment |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+
     with (place / f"{section}.log").open("w", encoding="utf-8") as log:
         child = [sys.executable, "-P", str(Path(__file__).resolve()), "--section", section]
         done = subprocess.run(
-            child, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=LIMIT, check=False
+            child,
+            cwd=place,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT,
+            check=False,
         )
+
     if done.returncode:
         end = (place / f"{section}.log").read_text(encoding="utf-8", errors="replace")[-3000:]
         raise SystemExit(f"{checkout}: {section} ended with status {done.returncode}:\n{end}")
@@ -707,7 +750,8 @@ def shown(value: Any) -> str:
 
 def report(before: Mapping[str, Any], after: Mapping[str, Any], tolerance: float = 0.0) -> tuple[list[str], bool]:
     """Lines about each section, and whether all are the same."""
-    lines, all_same = [], True
+    lines = []
+    all_same = True
     for section in before:
         found = [*differences(before[section], after[section], tolerance if section in TOLERANT else 0.0)]
         number_found = f"{len(found)} difference{'s' * (len(found) > 1)}"
@@ -721,6 +765,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--section"]:
         run_section(sys.argv[2])
         return 0
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, metavar="BEFORE")
     parser.add_argument("after", type=Path, metavar="AFTER")
@@ -728,11 +773,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=NEEDED, default=[*NEEDED], metavar="SECTION")
     parser.add_argument("--tolerance", type=float, default=0.0, metavar="X")
     options = parser.parse_args()
+
     wanted = {*options.only}.union(*(NEEDED[section] for section in options.only))
     needed = [section for section in NEEDED if section in wanted]
+
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         results = [results_of(one.resolve(), needed, work) for one in (options.before, options.after)]
+
     before, after = ({section: one[section] for section in needed if section in options.only} for one in results)
     lines, all_same = report(before, after, options.tolerance)
     print("\n".join(lines))

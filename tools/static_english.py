@@ -85,25 +85,35 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=11.0, help="of reading texts with bothways-en")
     options = parser.parse_args()
-    model, texts, vectors = bothways.load(), training_texts(), []
+
+    model = bothways.load()
+    texts = training_texts()
+
+    vectors = []
     started = time.monotonic()
     for first in range(0, len(texts), BLOCK):
         vectors.append(model.embed(texts[first : first + BLOCK]).astype(np.float16))
         if time.monotonic() - started > 60 * options.minutes:
             break
+
     targets_NH = np.concatenate(vectors).astype(np.float32)
     texts = texts[: len(targets_NH)]
+
     unknown = unknown_ids(model.tokenizer)
     ids = ([one for one in model.tokenizer.ids(text) if one not in unknown] for text in texts)
+
     alone_VH = vocabulary_vectors(model)
     start_VH = ((alone_VH - alone_VH.mean(0)) * sif_weights(zipf_frequencies(model.tokenizer.tokens))[:, None]).numpy()
     start_VH[unknown] = 0
+
     matrix_NV = count_matrix(ids, len(start_VH))
     guess_NH = matrix_NV @ start_VH
     start_VH *= np.float32((targets_NH * guess_NH).sum() / (guess_NH**2).sum())
     rows_VH = fit_rows(matrix_NV, targets_NH, start_VH)
     rows_VH[unknown] = 0
+
     facts = {"base_model": "bothways-en", "fitted_texts": len(texts), "space": vector_space(model)}
+
     first, second, scores = zip(*sts("dev"), strict=True)
     for name, table in {"float32": VectorTable(rows_VH), "4 bits": packed_table(rows_VH)}.items():
         static = StaticVectors(model.tokenizer, table, unknown=unknown, facts=facts)

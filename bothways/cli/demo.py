@@ -35,9 +35,11 @@ from bothways.training.pretraining import pretrain
 from bothways.training.run import Run
 from bothways.training.run_lock import read_metrics
 
-NUM_GAPS, NUM_SHOWN = 150, 3  # gaps in unread messages
+NUM_GAPS = 150  # in unread messages
+NUM_SHOWN = 3  # of these gaps
 NUM_HITS = 3  # passages of a question
-NUM_PLANTED, NUM_READ = 24, 40  # labels that are changed, and rows that are then looked through
+NUM_PLANTED = 24  # labels that are changed
+NUM_READ = 40  # rows that are looked through to find the changed labels
 TRIVIAL = ("most frequent answer",)  # not among the figures at the top of the page
 AUTHORS = "docs/guide/classify.md#where-words-win"
 TEXT = "The postman says nobody was home."
@@ -59,20 +61,26 @@ def run(settings: Demo) -> dict[str, Any]:
     start = time.perf_counter()
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
     model = load(dtype=settings.dtype, device=settings.device)
-    messages, results = read_sample("support.jsonl"), Results()
+    messages = read_sample("support.jsonl")
+    results = Results()
+
     write(f"Act one: use the English model that comes with Bothways ({DEFAULT}, 17 MB), as it is\n")
     for step in (compare_senses, fill_gaps, follow, search):
         step(model, messages, settings, results)
+
     write("Act two: learn from labels, on this machine\n")
     learn_messages(messages, settings, results)
     find_errors(messages, settings, results)
+
     write("Act three: a BERT from scratch\n")
     pretrain_small(settings, results)
+
     seconds = time.perf_counter() - start
     figures = {**results.figures, "seconds": seconds}
     write("Where it fails\n   " + "\n   ".join(results.failures))
     commands, python = go_on(settings)
     write_page(settings, results, seconds, [*commands, "", *python])
+
     parts = {"all": "classifier run", "pretrain": "pre-training run"}
     run.update_metadata(status="done", figures=figures, parts=parts)
     run.close()
@@ -84,7 +92,8 @@ def run(settings: Demo) -> dict[str, Any]:
 
 def go_on(settings: Demo) -> tuple[list[str], list[str]]:
     """Commands that use the trained classifier, the last a server with a page; and the same in Python."""
-    classifier, name = quote(str(settings.out / "all")), command_name()
+    classifier = quote(str(settings.out / "all"))
+    name = command_name()
     commands = [
         f'{name} predict {classifier} --text "{TEXT}"',
         f"{name} check YOUR-TABLE.csv",
@@ -125,7 +134,7 @@ def compare_senses(model: Predictor, messages: Rows, settings: Demo, results: Re
         senses = [sense for sense, sentences in sentences_by_sense.items() for _ in sentences]
         sentences = [sentence for own in sentences_by_sense.values() for sentence in own]
         vectors = np.stack([word_vector(model, sentence, word) for sentence in sentences])
-        words.append(demo_sections.WordSenses(word, sentences, senses, vectors))
+        words.append(demo_sections.WordSenses(word=word, sentences=sentences, senses=senses, vectors_NH=vectors))
         same, different = words[-1].mean_cosines
         names = " and ".join(sentences_by_sense)
         write(f"   {word!r} ({names}): {same:.2f} within a sense, {different:.2f} across")
@@ -145,7 +154,8 @@ def word_vector(model: Predictor, sentence: str, word: str) -> np.ndarray:
 def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results) -> None:
     """Fill some sentences, and a word of each of some messages, which the model has not read."""
     write("2. Fill gaps")
-    rng, gaps = generator(settings.seed, Purpose.MASK), [(text, "") for text in read_texts()["gaps"]]
+    rng = generator(settings.seed, Purpose.MASK)
+    gaps = [(text, "") for text in read_texts()["gaps"]]
     num_fixed = len(gaps)
     for index in rng.permutation(len(messages)).tolist():
         words = messages[index]["text"].split()
@@ -153,15 +163,20 @@ def fill_gaps(model: Predictor, messages: Rows, settings: Demo, results: Results
         if places and len(gaps) < num_fixed + NUM_GAPS:
             place = places[int(rng.integers(len(places)))]
             gaps.append((" ".join([*words[:place], "[MASK]", *words[place + 1 :]]), words[place]))
+
     tops = [[guess.token for guess in fills[0]] for fills in model.fill([text for text, _ in gaps], top=5)]
+
     rows = []
     for (text, word), guesses in [*zip(gaps, tops, strict=True)][: num_fixed + NUM_SHOWN]:
         note = f"written: {word}" if word else ""
         write(f"   {text}\n         {', '.join(guesses)}{f' ({note})' if note else ''}")
         rows.append((text, ", ".join(guesses), note))
+
     unread = [*zip(gaps, tops, strict=True)][num_fixed:]
-    first, five = (float(np.mean([word in guesses[:top] for (_, word), guesses in unread])) for top in (1, 5))
+    first = float(np.mean([word in guesses[:1] for (_, word), guesses in unread]))
+    five = float(np.mean([word in guesses[:5] for (_, word), guesses in unread]))
     write("")
+
     results.sections.append(demo_sections.Gaps(rows))
     results.failures.append(
         f"Gaps: of {len(unread)} words of messages that it has not read, {first:.0%} are its first guess, {five:.0%} "
@@ -174,10 +189,12 @@ def follow(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     """The probability that each of two sentences follows a first one."""
     write("3. Which sentence follows? (probability that it does)")
     firsts, rights, wrongs = zip(*read_texts()["next"], strict=True)
-    of_right, of_wrong = (model.is_next([*firsts], [*seconds]).tolist() for seconds in (rights, wrongs))
+    of_right = model.is_next([*firsts], [*rights]).tolist()
+    of_wrong = model.is_next([*firsts], [*wrongs]).tolist()
     rows = [*zip(firsts, rights, of_right, wrongs, of_wrong, strict=True)]
     for first, right, p, wrong, q in rows:
         write(f"   {first}\n      {p:4.0%}  {right}\n      {q:4.0%}  {wrong}")
+
     write("")
     results.sections.append(demo_sections.NextSentences(rows))
     right = sum(p > q for p, q in zip(of_right, of_wrong, strict=True))
@@ -188,11 +205,15 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
     """Questions whose passages share no word with them, by vectors and by TF-IDF."""
     write("4. Search by meaning: no question shares a word with the passage that answers it (marked *)")
     rows = read_sample("passages.jsonl")
-    passages, questions = ([row for row in rows if key in row] for key in ("text", "question"))
-    texts, asked = [row["text"] for row in passages], [row["question"] for row in questions]
+    passages = [row for row in rows if "text" in row]
+    questions = [row for row in rows if "question" in row]
+    texts = [row["text"] for row in passages]
+    asked = [row["question"] for row in questions]
+
     cosines_QP = model.embed(asked) @ model.embed(texts).T
     words = TfidfVectorizer().fit(texts)
     words_QP = (words.transform(asked) @ words.transform(texts).T).toarray()
+
     hits: Rows = []
     for question, *rows_P in zip(questions, cosines_QP, words_QP, strict=True):
         best = ([passages[place] for place in np.argsort(-row, kind="stable")[:NUM_HITS].tolist()] for row in rows_P)
@@ -200,12 +221,14 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
         hits.append({"question": question["question"], "found": found, "by_words": by_words})
         write(f"   {question['question']}")
         write("\n".join(f"      {'*' if right else ' '} {text}" for text, right in found))
+
     first, three = (
         [sum(any(right for _, right in hit[by][:top]) for hit in hits) for by in demo_sections.WAYS]
         for top in (1, NUM_HITS)
     )
     of = f"of {len(hits)}"
     write(f"   right passage among the first {NUM_HITS}: {three[0]} {of} by meaning, {three[1]} by words (TF-IDF)\n")
+
     results.sections.append(demo_sections.SearchHits(hits))
     results.failures.append(
         f"Search: the very first passage is right for {first[0]} {of} questions ({first[1]} by words)."
@@ -220,7 +243,8 @@ def search(model: Predictor, messages: Rows, settings: Demo, results: Results) -
 
 def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
     """A classifier of support messages, beside simple models that learn from the same rows."""
-    train, test = ([row for row in messages if row["split"] == split] for split in ("train", "test"))
+    train = [row for row in messages if row["split"] == "train"]
+    test = [row for row in messages if row["split"] == "test"]
     kinds = len({row["label"] for row in train})
     write(f"5. Sort messages into {kinds} kinds, from {len(train)} examples (some seconds)")
     with muted():
@@ -234,12 +258,24 @@ def learn_messages(messages: Rows, settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
+
     rows = [("this model", result.mean, result.interval), *((*one, None) for one in result.baselines.items())]
     width = max(len(name) for name, *_ in rows)
     for name, score, interval in rows:
         bounds = f" (95 % interval {interval[0]:.1%} to {interval[1]:.1%})" if interval else ""
         write(f"   {name:{width}} {score:6.1%}{bounds}")
-        results.scores.append(ScoreSummary("Right", name, score, 0.0, 1, interval=interval, over="folds"))
+        results.scores.append(
+            ScoreSummary(
+                metric="Right",
+                split=name,
+                mean=score,
+                std=0.0,
+                n=1,
+                interval=interval,
+                over="folds",
+            )
+        )
+
     report = settings.out / "all" / "report.html"
     write(f"   of {len(test)} messages that none of them has read; mistakes and more: {report}\n")
     results.sections.append(demo_sections.DemoComparison(rows))
@@ -256,14 +292,18 @@ def labelled(rows: Rows) -> Rows:
 
 def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
     """Labels that were changed on purpose, among those that the check of a table suspects."""
-    rng, rows = generator(settings.seed, Purpose.FOLDS), labelled(messages)
-    names, planted = sorted({row["label"] for row in rows}), min(NUM_PLANTED, len(rows) // 10)
+    rng = generator(settings.seed, Purpose.FOLDS)
+    rows = labelled(messages)
+    names = sorted({row["label"] for row in rows})
+    planted = min(NUM_PLANTED, len(rows) // 10)
+
     changed = rng.permutation(len(rows))[:planted].tolist()
     for row in changed:
         others = [name for name in names if name != rows[row]["label"]]
         rows[row]["label"] = others[int(rng.integers(len(others)))]
     write(f"6. Find wrong labels, without training: {planted} of {len(rows)} were changed on purpose (marked *)")
-    source, wrong = as_source("messages", rows), {RowLocation("messages", row) for row in changed}
+    source = as_source("messages", rows)
+    wrong = {RowLocation("messages", row) for row in changed}
     with muted():
         remarks = check.run(Check(file=source, dtype=settings.dtype, device=settings.device)).remarks
     suspects = [remark for remark in remarks if remark.kind == "label"][:NUM_READ]
@@ -283,15 +323,18 @@ def find_errors(messages: Rows, settings: Demo, results: Results) -> None:
 def pretrain_small(settings: Demo, results: Results) -> None:
     """A two-layer BERT from scratch: its vocabulary, then masked words for some minutes."""
     write(f"7. Read the included novels for {60 * settings.minutes:.0f} seconds (--minutes {settings.minutes:g})")
+
     novels = {split: [book["text"] for book in sample() if book["split"] == split] for split in ("train", "test")}
     texts = {split: settings.out / "text" / f"{split}_books.jsonl" for split in novels}
     texts["train"].parent.mkdir(parents=True, exist_ok=True)
     for split, file in texts.items():
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in novels[split]), encoding="utf-8")
+
     with muted():
         tokenizer = Tokenizer.learn(novels["train"], size=5000)
     tokenizer.save(settings.out / "tokenizer")
     write(f"   learned a vocabulary of {len(tokenizer):,} entries")
+
     # Small steps and short texts give more steps in a minute, and learn faster (docs/LOG.md).
     with muted():
         result = pretrain.run(
@@ -311,14 +354,27 @@ def pretrain_small(settings: Demo, results: Results) -> None:
                 device=settings.device,
             )
         )
-    figures, gap = result.figures, read_texts()["gaps"][-1]
+
+    figures = result.figures
+    gap = read_texts()["gaps"][-1]
     scratch = [guess.token for guess in result.model.fill(gap)[0]]
-    perplexity, unigram = figures["perplexity"], figures["unigram_perplexity"]
+    perplexity = figures["perplexity"]
+    unigram = figures["unigram_perplexity"]
     scores = f"{perplexity:.0f}; by word frequencies alone: {unigram:.0f}"
     write(f"   gaps in other novels, number of words that it wavers between (perplexity): {scores}")
     write(f"   {gap}\n         {', '.join(scratch)}\n")
+
     rows = read_metrics(result.directory)
-    results.sections.append(TrainingCurves(rows, "perplexity", "Perplexity", "number", "other novels", "From scratch"))
+    results.sections.append(
+        TrainingCurves(
+            rows=rows,
+            metric="perplexity",
+            name="Perplexity",
+            unit="number",
+            heldout="other novels",
+            heading="From scratch",
+        )
+    )
     results.failures.append(
         f"From scratch: after {60 * settings.minutes:.0f} seconds it has frequent words and some grammar, no more. A "
         "model worth using takes hours (docs/guide/pretraining.md)."
@@ -337,10 +393,10 @@ def write_page(settings: Demo, results: Results, seconds: float, commands: Seque
         ("seconds", f"{seconds:.0f} for all steps"),
     )
     content = page.Page(
-        "What a small BERT can do",
-        "The demo of Bothways: one model of 17 MB, no download.",
-        [score for score in results.scores if score.split not in TRIVIAL],
-        [
+        title="What a small BERT can do",
+        subtitle="The demo of Bothways: one model of 17 MB, no download.",
+        scores=[score for score in results.scores if score.split not in TRIVIAL],
+        sections=[
             *results.sections,
             demo_sections.Remarks("Where it fails", results.failures),
             demo_sections.Remarks("Go on", commands, is_code=True),

@@ -44,6 +44,7 @@ def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         "hardware": metadata.get("hardware"),
     }
     facts |= {key: metadata[key] for key in RUN_FACTS if key in metadata}
+
     if rows := read_metrics(path):
         last_rows = {row.get("seed"): row for row in rows}  # each seed counts from 0
         totals = {key: sum(row[key] for row in last_rows.values()) for key in ("step", "tokens", "seconds")}
@@ -51,9 +52,11 @@ def describe_run(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         facts["trained"] = describe_progress(totals, metadata) + seeds
     if checkpoints := sorted((path / FOLDER).glob("step-*")):
         facts["checkpoints"] = ", ".join(folder.name for folder in checkpoints) + describe_best(checkpoints[-1])
+
     run_settings = (metadata.get("settings") or {}).items()
     facts["settings"] = {key: value for key, value in run_settings if value not in (None, [], "")}
     facts["files"] = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
+
     return facts
 
 
@@ -78,7 +81,8 @@ def describe_best(newest: Path) -> str:
 def describe_checkpoint(path: Path, model: Path) -> dict[str, Any]:
     """Facts about the model of a run, or in a directory."""
     backend = open_backend(model, dtype="float32", device="cpu")
-    loaded, facts = backend.description, backend.facts()
+    loaded = backend.description
+    facts = backend.facts()
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

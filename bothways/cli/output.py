@@ -32,13 +32,41 @@ if TYPE_CHECKING:
 
 # The attributes of a FineTuneResult in its JSON, besides n, and for some of them what they need.
 FINETUNED = (
-    *("task", "metric", "mean", "std", "n", "failed", "scores", "measured", "split", "model", "interval", "rows"),
-    *("pooled", "baselines", "verdict", "frozen", "dtype", "delivered", "encoder", "teacher", "readers"),
-    *("not_delivered", "scored"),
+    "task",
+    "metric",
+    "mean",
+    "std",
+    "n",
+    "failed",
+    "scores",
+    "measured",
+    "split",
+    "model",
+    "interval",
+    "rows",
+    "pooled",
+    "baselines",
+    "verdict",
+    "frozen",
+    "dtype",
+    "delivered",
+    "encoder",
+    "teacher",
+    "readers",
+    "not_delivered",
+    "scored",
 )
-OPTIONAL = {name: name for name in ("measured", "pooled", "dtype", "delivered", "teacher", "readers")}
-OPTIONAL |= {name: name for name in ("not_delivered", "scored")}
-OPTIONAL["encoder"] = "delivered"
+OPTIONAL = {
+    "measured": "measured",
+    "pooled": "pooled",
+    "dtype": "dtype",
+    "delivered": "delivered",
+    "teacher": "teacher",
+    "readers": "readers",
+    "not_delivered": "not_delivered",
+    "scored": "scored",
+    "encoder": "delivered",
+}
 
 
 def print_result(verb: "Verb", settings: Any, result: Any) -> None:
@@ -75,7 +103,8 @@ def pretrain(settings: "Pretrain | Distill", result: "PretrainingResult") -> Non
     if settings.json:
         print_json({"model": str(result.model_directory), "heldout": dict(result.figures), "cost": dict(result.cost)})
         return
-    figures, cost = result.figures, result.cost
+    figures = result.figures
+    cost = result.cost
     words = "masked words" if "masked_lm" in figures else "next words"
     words += " (generator)" if "replaced_accuracy" in figures else ""
     if "perplexity" in figures:
@@ -166,7 +195,8 @@ def format_score(result: "FineTuneResult", delivered: str) -> str:
 
 def format_spread(result: "FineTuneResult", delivered: str) -> str:
     """How the mean was measured: its standard deviation over seeds or folds, if there are several."""
-    n, unit = len(result.scores), "folds" if result.split == "folds" else "seeds"
+    n = len(result.scores)
+    unit = "folds" if result.split == "folds" else "seeds"
     if result.measured:
         return f" ({result.measured}){delivered}"
     if n > 1:
@@ -227,7 +257,8 @@ def _print_estimate(settings: Any, estimate: "Estimate") -> None:
     """Print what a job would take."""
     if settings.json:
         return print_json(vars(estimate))
-    files, parts = format_count(estimate.files, "file"), format_count(estimate.parts, "part")
+    files = format_count(estimate.files, "file")
+    parts = format_count(estimate.parts, "part")
     rows = "unknown rows" if estimate.rows is None else f"about {estimate.rows:,} rows"
     print_lines(f"{files}, {parts}, {estimate.bytes:,} bytes, {rows}")
     if estimate.seconds is None or estimate.dollars is None:
@@ -247,7 +278,11 @@ def _print_file(settings: Any, journal: "Journal", facts: dict[str, Any], text: 
         skipped = f"; {format_count(journal.set_aside, 'row')} skipped, listed in {listed}"
     else:
         skipped = ""
-    print_json(facts) if settings.json else print_lines(f"{text} in {settings.out}{skipped}")
+
+    if settings.json:
+        print_json(facts)
+    else:
+        print_lines(f"{text} in {settings.out}{skipped}")
 
 
 def fill(settings: "Fill", masks: "list[list[Guess]]") -> None:
@@ -288,7 +323,10 @@ def _table(name: str, rows: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def quantize(settings: "Quantize | Prune | Shrink", result: "Choice") -> None:
-    print_json(result.as_json()) if settings.json else print_lines(*result.as_table())
+    if settings.json:
+        print_json(result.as_json())
+    else:
+        print_lines(*result.as_table())
 
 
 def pack(settings: "Pack | Unpack", result: dict[str, Any]) -> None:
@@ -305,8 +343,12 @@ def export(settings: "Export", metadata: dict[str, Any]) -> None:
 
 def info(settings: "Info", facts: "dict[str, Any] | RunComparison") -> None:
     if not isinstance(facts, dict):
-        print_json(facts.to_json()) if settings.json else print_lines(*facts.lines())
+        if settings.json:
+            print_json(facts.to_json())
+        else:
+            print_lines(*facts.lines())
         return
+
     if settings.json:
         print_json(facts)
         return
@@ -336,22 +378,27 @@ def cache(settings: "Cache", contents: "CacheContents") -> None:
         listed = {name: [{**vars(one), "path": str(one.path)} for one in getattr(contents, name)] for name in columns}
         print_json({"directory": str(contents.directory), **listed})
         return
+
     for store in contents.deleted or contents.stores:
         kind = "float32 weights" if _has_weights(store) else "copy"
         text = f"{kind} of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
         if store.statistics:
             text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
         print_lines(f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}")
+
     for one in contents.deleted_indexes or contents.indexes:
         text = f"{one.passages:,} passages of {', '.join(one.folders)}" if one.folders else "damaged"
         print_lines(f"{one.path.name}  {one.size / 1e6:9,.1f} MB  {text}")
-    count, size = len(contents.stores), sum(store.size for store in contents.stores) / 1e6
+
+    count = len(contents.stores)
+    size = sum(store.size for store in contents.stores) / 1e6
     weights = sum(map(_has_weights, contents.stores))
     kinds = [format_count(weights, "file of weights", "files of weights")] if weights else []
     if count > weights or not weights:
         kinds.insert(0, format_count(count - weights, "token store"))
     directory = contents.directory.parent if weights else contents.directory
     left = f"{size:,.1f} MB in {' and '.join(kinds)} in {directory}"
+
     if settings.clear:
         freed = sum(one.size for one in contents.deleted) + sum(one.size for one in contents.deleted_indexes)
         deleted_size = f"deleted {freed / 1e6:,.1f} MB"

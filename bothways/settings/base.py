@@ -44,7 +44,39 @@ DataList = Converted[tuple[TableSource, ...], Table | Iterable[Table]]
 ColumnOrIndex = Converted[str | None, str | int | None]  # a number: of a column of a CoNLL file
 
 # Languages with rules in `sentencex`. It silently applies the English rules to all others.
-LANGUAGES = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk".split()
+LANGUAGES = [
+    "am",
+    "ar",
+    "bg",
+    "bn",
+    "ca",
+    "da",
+    "de",
+    "el",
+    "en",
+    "es",
+    "fi",
+    "fr",
+    "gu",
+    "hi",
+    "hy",
+    "it",
+    "ja",
+    "kk",
+    "kn",
+    "ml",
+    "mr",
+    "my",
+    "nl",
+    "pa",
+    "pl",
+    "pt",
+    "ru",
+    "sk",
+    "ta",
+    "te",
+    "uk",
+]
 
 DOMAIN_NAME_CODECS = ("idna", "punycode")  # encode a name, not a file; both fail on some bytes in other ways
 
@@ -54,8 +86,8 @@ T = TypeVar("T", bound=type)
 # Not frozen_default: mypy would then give an inherited field of `Converted` the type of its argument.
 @dataclass_transform(kw_only_default=True, field_specifiers=(option, argument))
 def settings(cls: T) -> T:
-    """A frozen, keyword-only dataclass. Field order, which is also that of --help: required fields and a model with
-    the packaged one as default, then the class's own, then those of the mixins."""
+    """A frozen, keyword-only dataclass. Field order, which is also the order of --help: required fields and a model
+    with the packaged one as default, then the class's own fields, then the fields of the mixins."""
     settings_class: Any = dataclass(frozen=True, kw_only=True)(cls)
     fields = settings_class.__dataclass_fields__
     required = [name for name, field in fields.items() if field.default is MISSING or field.default == Path(DEFAULT)]

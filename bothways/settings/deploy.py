@@ -121,7 +121,7 @@ class Serve(Checked, Compute):
     """When the server is ready, print its URL and the names of its models as one JSON object to standard output."""
 
 
-TARGETS = "size", "speed", "max_drop"
+TARGETS = ("size", "speed", "max_drop")
 
 
 @settings

@@ -59,9 +59,14 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 @dataclass(frozen=True)
 class Mark:
-    """The properties of an option. least, most: bounds of the value, inclusive. flag: --NAME if it is not that of
-    the field; negative: the flag for False. is_first: whether --help shows it, or only --help-all does.
-    packages: the group of entry points whose names are also values."""
+    """The properties of an option.
+
+    least, most: bounds of the value, inclusive.
+    flag: --NAME if it is not the name of the field.
+    negative: the flag for False.
+    is_first: whether --help shows it, or only --help-all does.
+    packages: the group of entry points whose names are also values.
+    """
 
     group: Group
     least: float = -math.inf
@@ -101,7 +106,16 @@ def option(
 ) -> Any:
     """A field that the command line sets by a flag; see `Mark`. repeated: each use of the flag adds one value."""
     mark = Mark(
-        group, least, most, flag, aliases, negative, metavar, is_first=first, is_repeated=repeated, packages=packages
+        group=group,
+        least=least,
+        most=most,
+        flag=flag,
+        aliases=aliases,
+        negative=negative,
+        metavar=metavar,
+        is_first=first,
+        is_repeated=repeated,
+        packages=packages,
     )
     return field(default=default, metadata={"option": mark})
 

@@ -96,6 +96,7 @@ class FineTune(Adapters, base.Encoded, Recipe):
         if self.unlabelled and not self.is_distilled:
             reason = f"without {flag('teacher')}" if self.teacher is None else f"with {flag('alpha', 0)}"
             raise InputError(f"unlabelled ({self.unlabelled[0]}) has no effect {reason}: only a teacher labels it")
+
         if self.adapter and self.keep_layers:
             raise InputError(
                 f"keep_layers has no meaning with adapter ({self.adapter}): it belongs to the whole model; leave out "
@@ -103,6 +104,7 @@ class FineTune(Adapters, base.Encoded, Recipe):
             )
         if self.adapter and self.quantize:
             raise InputError("quantize changes the weights, which adapter leaves as they are; leave out one of them")
+
         separate = [name for name in ("dev", "test") if getattr(self, name)]
         if self.folds and separate:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The options of a settings class, from its fields: what the parser, --help and the tables of the docs are made of."""
+"""The options of a settings class, from its fields: the source of the parser, of --help and of the docs' tables."""
 
 import ast
 import re
@@ -86,9 +86,12 @@ METAVARS = {Path: "PATH", int: "N", float: "X"}
 
 
 def options(settings_class: type[Any], *, with_help: bool = True) -> Sequence[Option]:
-    """The options of a settings class, in the order of the groups; within a group, in that of the fields. with_help:
-    whether to read their help from the source, which takes some milliseconds."""
-    types, helps = declared_types(settings_class), docstrings(settings_class) if with_help else {}
+    """The options of a settings class, in the order of the groups; within a group, in the order of the fields.
+
+    with_help: whether to read the help from the source, which takes some milliseconds.
+    """
+    types = declared_types(settings_class)
+    helps = docstrings(settings_class) if with_help else {}
     listed = [_option(field, types[field.name], helps.get(field.name, "")) for field in fields(settings_class)]
     return sorted(listed, key=lambda option: GROUPS.index(option.mark.group))
 
@@ -98,7 +101,14 @@ def _option(field: Any, declared: Any, text: str) -> Option:
     items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple), None)
     kinds = kinds if items is None else members(items)
     takes_several = items is not None or MemoryTable in kinds  # tables in several files are read as one
-    return Option(field.name, mark_of(field), kinds, field.default, text, takes_several)
+    return Option(
+        name=field.name,
+        mark=mark_of(field),
+        kinds=kinds,
+        default=field.default,
+        help=text,
+        takes_several=takes_several,
+    )
 
 
 def docstrings(settings_class: type[Any]) -> dict[str, str]:

@@ -104,6 +104,7 @@ class Pretrain(TextTraining):
                 f"family ({self.family}) is for a new model; {flag('from_checkpoint')} ({self.from_checkpoint}) has "
                 "its own"
             )
+
         for name in ("model", "vocab_size", "lowercase", "strip_accents"):
             if self.from_checkpoint and (value := getattr(self, name)) != getattr(Pretrain, name):
                 raise InputError(
@@ -113,6 +114,7 @@ class Pretrain(TextTraining):
         for name in ("lowercase", "strip_accents"):
             if self.tokenizer and (value := getattr(self, name)) != getattr(Pretrain, name):
                 raise InputError(f"{name} ({value}) is for a learned vocabulary; {self.tokenizer} has its own rules")
+
         if self.extend_vocab and not self.from_checkpoint:
             raise InputError(
                 f"extend_vocab ({self.extend_vocab}) needs {flag('from_checkpoint')}, the checkpoint whose vocabulary "

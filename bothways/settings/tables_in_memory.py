@@ -28,7 +28,9 @@ class MemoryTable:
     """
 
     def __init__(self, name: str, kind: str, data: Any) -> None:
-        self.name, self.kind, self.data = name, kind, data
+        self.name = name
+        self.kind = kind
+        self.data = data
 
     def __str__(self) -> str:
         return self.name
@@ -103,7 +105,7 @@ class TableList(MemoryTable):
 
 
 class ArrowData(Protocol):
-    """What exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
+    """An object that exports Arrow data: a DataFrame of pandas or Polars, a table of pyarrow."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
@@ -123,14 +125,17 @@ def as_source(name: str, value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return MemoryTable(name, "dict of columns", _rows_from_columns(name, value))
+
     kind = f"{type(value).__module__.split('.')[0]}.{type(value).__qualname__}"
     if _has_attribute(value, "features") and _has_attribute(value, "column_names"):
         return MemoryTable(name, kind, _data_from_dataset(value))
+
     is_table = any(_has_attribute(value, attribute) for attribute in ("columns", "column_names", "schema"))
     if kind.startswith(COLUMN_PACKAGES) and not is_table:
         return MemoryTable(name, kind, [{"text": text} for text in _column_values(name, "text", value)])
     if _has_attribute(value, "__arrow_c_stream__") or kind == "pandas.DataFrame":
         return MemoryTable(name, kind, _arrow_table(name, kind, value))
+
     if isinstance(value, Sequence | Iterator):
         rows = [*value]
         if rows and all(map(is_annotated_pair, rows)):

@@ -200,7 +200,8 @@ class SpanScoring(training_task.Scoring):
 
     def predictions(self, split: str, outputs: Sequence[Floats]) -> Predictions:
         """Predictions at the threshold that was tuned last. details: score, start and end of the answer."""
-        candidates, questions = self.find_candidates(split, outputs), self.task.questions[split]
+        candidates = self.find_candidates(split, outputs)
+        questions = self.task.questions[split]
         threshold = self.task.thresholds.get("no_answer")
         best = [candidates[question.id].answers(threshold=threshold)[0] for question in questions]
         details = [[answer.score, answer.start, answer.end] for answer in best]
@@ -212,14 +213,20 @@ class SpanScoring(training_task.Scoring):
         first_by_passage: dict[str, str] = {}
         groups = [first_by_passage.setdefault(question.context, question.where) for question in questions]
         gold = [[text for text, _ in question.answers] for question in questions]
-        return Predictions([question.where for question in questions], gold, answers, groups, [None] * len(gold))
+        return Predictions(
+            where=[question.where for question in questions],
+            gold=gold,
+            predicted=answers,
+            groups=groups,
+            details=[None] * len(gold),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         """Scores in 0..1."""
-        gold, predicted, passages = (
-            dict(zip(predictions.where, column, strict=True))
-            for column in (predictions.gold, predictions.predicted, predictions.groups)
-        )
+        gold = dict(zip(predictions.where, predictions.gold, strict=True))
+        predicted = dict(zip(predictions.where, predictions.predicted, strict=True))
+        passages = dict(zip(predictions.where, predictions.groups, strict=True))
+
         percentages = AnswerEvaluator().compare(gold, predicted, passages)
         intervals = percentages.intervals
         assert intervals is not None
@@ -247,15 +254,24 @@ class AnswerView(training_task.ReportView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         mistakes = []
         for where, answer, (_, start, end) in zip(
-            predictions.where, predictions.predicted, predictions.details, strict=True
+            predictions.where,
+            predictions.predicted,
+            predictions.details,
+            strict=True,
         ):
-            question, values = self.question_by_location[where], self.score_answer(where, answer)
+            question = self.question_by_location[where]
+            values = self.score_answer(where, answer)
             if values["exact_match"] < 100:
                 gold = [report.Highlight(start, start + len(text)) for text, start in question.answers]
                 predicted = report.Highlight(start, end) if answer else None
                 mistakes.append(
                     report.AnswerMistake(
-                        question.question, question.context, gold, predicted, values["f1"] / 100, where
+                        question=question.question,
+                        passage=question.context,
+                        gold=gold,
+                        predicted=predicted,
+                        f1=values["f1"] / 100,
+                        where=where,
                     )
                 )
         return [report.AnswerMistakes(mistakes, len(predictions.where))]
@@ -267,22 +283,32 @@ class AnswerView(training_task.ReportView):
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
         """Answers that share no word with the gold ones, with a score above the mean score of correct answers."""
+
         values = [self.score_answer(*row) for row in zip(predictions.where, predictions.predicted, strict=True)]
         confidences = [details[0] for details in predictions.details]
         correct = [score for score, row in zip(confidences, values, strict=True) if row["exact_match"] == 100]
         if not correct:
             return []
+
         rows = [row for row, value in enumerate(values) if value["f1"] == 0 and confidences[row] >= fmean(correct)]
         issues = []
+
         for row in sorted(rows, key=lambda row: -confidences[row]):
             question = self.question_by_location[predictions.where[row]]
             gold = " / ".join(dict.fromkeys(predictions.gold[row])) or "no answer"
             answer = predictions.predicted[row] or "no answer"
             issues.append(
                 report.LabelIssue(
-                    question.where, question.question, gold, answer, None, confidences[row], question.context
+                    where=question.where,
+                    text=question.question,
+                    label=gold,
+                    suggested=answer,
+                    label_probability=None,
+                    suggested_probability=confidences[row],
+                    pair=question.context,
                 )
             )
+
         return issues
 
 
@@ -344,9 +370,13 @@ class Answering(training_task.TrainingTask):
         questions: dict[str, list[Question]] = {}
         windows: dict[str, list[list[Encoding]]] = {}
         data = {}
+
         for split, loaded in read_splits(settings, skipped, fold).items():
             windows_by_question = read_windows(loaded, *training_task.text_reader(settings.windows, pretrained))
-            questions[split], windows[split], rows = [], [], list[tuple[int, int]]()
+            questions[split] = []
+            windows[split] = []
+            rows = list[tuple[int, int]]()
+
             for question, question_windows in zip(loaded, windows_by_question, strict=True):
                 try:
                     rows += target_rows(question_windows, question)
@@ -357,10 +387,19 @@ class Answering(training_task.TrainingTask):
                 else:
                     questions[split].append(question)
                     windows[split].append(question_windows)
+
             if not questions[split]:
                 raise InputError(f"{loaded[0].where}: no answer of {split} has a token that the model reads")
             data[split] = AnswerWindows([*chain.from_iterable(windows[split])], rows)
-        return Answering(settings, pretrained, questions, windows, data, skipped)
+
+        return Answering(
+            settings=settings,
+            pretrained=pretrained,
+            questions=questions,
+            windows=windows,
+            data=data,
+            skipped=skipped,
+        )
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         from bothways.model.checkpoint.changes import new_head
@@ -374,19 +413,22 @@ class Answering(training_task.TrainingTask):
     def read_by(self, teacher: Checkpoint) -> Answering:
         """InputError for a teacher that reads other windows: start and end scores belong to tokens."""
         training_task.check_task(teacher, self.name, self.settings.teacher)
-        models, sample = (self.pretrained, teacher), self.questions["train"][:SAMPLE]
+
+        models = (self.pretrained, teacher)
+        sample = self.questions["train"][:SAMPLE]
         sizes = {training_task.text_reader(self.settings.windows, model)[1].read_size for model in models}
         same = len(sizes) == 1 and teacher.need_tokenizer().vocab == self.pretrained.need_tokenizer().vocab
         if same:
-            first, second = (
-                read_windows(sample, *training_task.text_reader(self.settings.windows, model)) for model in models
-            )
+            first = read_windows(sample, *training_task.text_reader(self.settings.windows, self.pretrained))
+            second = read_windows(sample, *training_task.text_reader(self.settings.windows, teacher))
             same = all(window.ids == read.ids for window, read in zip(chain(*first), chain(*second), strict=True))
+
         if not same:
             raise InputError(
                 f"{self.settings.teacher}: reads other tokens or windows than {self.settings.model}; answers need a "
                 "teacher with the same tokenizer and the same longest input"
             )
+
         threshold = teacher.metadata.get("no_answer_threshold")
         thresholds = {} if threshold is None else {"no_answer": threshold}
         return replace(self, pretrained=teacher, thresholds=thresholds)
@@ -399,10 +441,13 @@ class Answering(training_task.TrainingTask):
             for source in settings.unlabelled
             for question in read_squad(source, on_error=settings.on_error, encoding=settings.encoding)
         ]
+
         windows = read_windows(added, *training_task.text_reader(settings.windows, self.pretrained))
-        train, no_rows = self.data["train"], (NO_LABEL, NO_LABEL)
+        train = self.data["train"]
+        no_rows = (NO_LABEL, NO_LABEL)
         flat = [*chain.from_iterable(windows)]
         examples = AnswerWindows(train.windows + flat, train.rows + [no_rows] * len(flat))
+
         return replace(
             self,
             questions={**self.questions, "train": self.questions["train"] + added},
@@ -495,15 +540,21 @@ class AnswerTask(Task):
     route = "/answer"
     routes = (
         Route(
-            "/answer",
-            "The answer to a question in its context",
-            {"question": TEXT, "context": TEXT, "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]}}
-            | {"top": NUMBER, "min_score": SHARE, "truncate": TRUNCATE},
-            OBJECT,
-            "questions",
-            answer_items,
-            {"top": (None, 1, MOST_RESULTS)},
-            ("min_score",),
+            path="/answer",
+            summary="The answer to a question in its context",
+            fields={
+                "question": TEXT,
+                "context": TEXT,
+                "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]},
+                "top": NUMBER,
+                "min_score": SHARE,
+                "truncate": TRUNCATE,
+            },
+            answer=OBJECT,
+            reads="questions",
+            compute=answer_items,
+            options={"top": (None, 1, MOST_RESULTS)},
+            shares=("min_score",),
             shape=lambda model, answers, options: answers if options["top"] else answers[0],
         ),
     )
@@ -544,7 +595,11 @@ class AnswerTask(Task):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
-            [fact("answer", question, one.text, one.start, one.end, one.score) for one in best if one.text]
+            [
+                fact("answer", question, one.text, start=one.start, end=one.end, score=one.score)
+                for one in best
+                if one.text
+            ]
             for best in model.answer([question] * len(texts), texts, min_score=min_score)
         ]
 
@@ -611,7 +666,7 @@ def read_labelled_questions(files: Sequence[TableSource], columns: Any) -> Label
     for id, count in Counter(question.id for question in questions).items():
         if count > 1:
             raise InputError(f"question {id!r} is in two of the files; evaluate each file by itself, or keep one")
-    return LabelledRows(AnswerEvaluator(), questions, True, count_skipped(skipped))
+    return LabelledRows(evaluator=AnswerEvaluator(), rows=questions, labelled=True, counts=count_skipped(skipped))
 
 
 def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
@@ -620,14 +675,29 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
         questions = []
         for row, question in enumerate(
             read_questions(
-                str(file), question=columns.text_column, context=columns.pair_column, encoding=columns.encoding
+                str(file),
+                question=columns.text_column,
+                context=columns.pair_column,
+                encoding=columns.encoding,
             )
         ):
             if isinstance(question, InputError):
                 raise question
+
             where = RowLocation(file, row, question.line)
-            questions.append(Question("", question.text, question.pair or "", (), False, where))
-        return LabelledRows(AnswerEvaluator(labelled=False), questions, False)
+            questions.append(
+                Question(
+                    id="",
+                    question=question.text,
+                    context=question.pair or "",
+                    answers=(),
+                    impossible=False,
+                    where=where,
+                )
+            )
+
+        return LabelledRows(AnswerEvaluator(labelled=False), questions, labelled=False)
+
     skipped: Counter[str] = Counter()
     labelled = read_squad(file, on_error="skip", skipped=skipped, encoding=columns.encoding)
     if skipped:
@@ -635,7 +705,7 @@ def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
             f"{file}: skipped {format_count(skipped.total(), 'question')} that cannot be read (finetune answer "
             "names the first)"
         )
-    return LabelledRows(AnswerEvaluator(), labelled, True)
+    return LabelledRows(AnswerEvaluator(), labelled, labelled=True)
 
 
 ANSWER = AnswerTask()

@@ -70,7 +70,8 @@ LABELS = ("labels", "label", "score")
 PREDICTED = ("prediction", "predicted", *LABELS)  # columns of a file of predictions; the first that it has counts
 NUM_STORED = 100  # most probable classes of a text whose probabilities are stored
 NEGLIGIBLE = 0.01  # mean cross-entropy: nearly all texts have a probability of 99 %
-MAX_LISTED, NUM_FREQUENT = 30, 5  # classes whose counts are listed; with more, only the most frequent
+MAX_LISTED = 30  # classes whose counts are listed
+NUM_FREQUENT = 5  # classes that are listed if there are more
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,8 @@ class ClassScoring(training_task.Scoring):
 
     @property
     def evaluator(self) -> TextEvaluator[Any]:
-        names, settings = self.task.names, self.task.settings
+        names = self.task.names
+        settings = self.task.settings
         if settings.multi_label:
             return LabelSetEvaluator(names)
         return ClassEvaluator((settings.positive or names[-1]) if len(names) == 2 else None)
@@ -266,20 +268,32 @@ class ClassScoring(training_task.Scoring):
     def predictions(self, split: str, outputs: Floats) -> Predictions:
         """details: probabilities, by name, of the gold labels and of the NUM_STORED most probable ones."""
         multi_label = self.task.settings.multi_label
-        gold, predicted = (self.to_names(labels) for labels in (self.task.data[split].targets, self.decide(outputs)))
+        gold = self.to_names(self.task.data[split].targets)
+        predicted = self.to_names(self.decide(outputs))
+
         probabilities_NC = (sigmoid if multi_label else softmax)(outputs)
         best = top_k(probabilities_NC, NUM_STORED).tolist()
         index_by_name = {name: index for index, name in enumerate(self.task.names)}
+
         details = []
         for probabilities_C, best_labels, labels in zip(probabilities_NC, best, gold, strict=True):
             gold_labels = [index_by_name[name] for name in (labels if multi_label else [labels])]
             stored = [*dict.fromkeys([*gold_labels, *best_labels])]
             names = [self.task.names[label] for label in stored]
             details.append(dict(zip(names, probabilities_C[stored].tolist(), strict=True)))
+
         if multi_label:
-            gold, predicted = ([*map(sorted, labels)] for labels in (gold, predicted))
+            gold = [*map(sorted, gold)]
+            predicted = [*map(sorted, predicted)]
+
         table = self.task.tables[split]
-        return Predictions([*table.where], gold, predicted, table.units, details)
+        return Predictions(
+            where=[*table.where],
+            gold=gold,
+            predicted=predicted,
+            groups=table.units,
+            details=details,
+        )
 
     def row_losses(self, split: str, outputs: Floats) -> Tensor:
         """At the temperature that suits the scores, since a model that is calibrated later is not worse for its
@@ -289,14 +303,16 @@ class ClassScoring(training_task.Scoring):
 
         labels = self.task.data[split].targets
         temperature = fit_temperature(outputs, labels, multi_label=self.task.settings.multi_label)
-        scaled_NC, targets = torch.from_numpy(outputs) / temperature, torch.from_numpy(labels)
+        scaled_NC = torch.from_numpy(outputs) / temperature
+        targets = torch.from_numpy(labels)
         if self.task.settings.multi_label:
             losses_NC = F.binary_cross_entropy_with_logits(scaled_NC, targets.float(), reduction="none")
             return losses_NC.mean(-1)
         return F.cross_entropy(scaled_NC, targets, reduction="none")
 
     def calibrate(self, split: str, outputs: Floats) -> Calibration | None:
-        multi_label, targets = self.task.settings.multi_label, self.task.data[split].targets
+        multi_label = self.task.settings.multi_label
+        targets = self.task.data[split].targets
         calibration = fit_calibration(outputs, targets, multi_label=multi_label)
         if not multi_label:
             return calibration
@@ -336,16 +352,27 @@ class ClassView(TextView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.settings.multi_label:
             return [report.LabelScores([*self.label_scores(predictions)])]
-        gold, predicted = predictions.gold, predictions.predicted
+        gold = predictions.gold
+        predicted = predictions.predicted
+
         is_correct = [a == b for a, b in zip(gold, predicted, strict=True)]
         confidences = [probabilities[name] for probabilities, name in zip(predictions.details, predicted, strict=True)]
         calibration = metrics.reliability(confidences, is_correct)
+
         texts = map(self.text_by_location.__getitem__, predictions.where)
         mistakes = [
-            report.LabelMistake(text, gold[row], predicted[row], confidences[row], pair, predictions.where[row])
+            report.LabelMistake(
+                text=text,
+                gold=gold[row],
+                predicted=predicted[row],
+                probability=confidences[row],
+                pair=pair,
+                where=predictions.where[row],
+            )
             for row, (text, pair) in enumerate(texts)
             if not is_correct[row]
         ]
+
         confusion = report.ConfusionMatrix.from_names(self.task.names, gold, predicted)
         return [
             confusion,
@@ -363,7 +390,8 @@ class ClassView(TextView):
 
     def label_scores(self, predictions: Predictions) -> Iterator[report.LabelScore]:
         """Scores of each label of a multi-label task."""
-        gold, predicted = (Counter(chain.from_iterable(column)) for column in (predictions.gold, predictions.predicted))
+        gold = Counter(chain.from_iterable(predictions.gold))
+        predicted = Counter(chain.from_iterable(predictions.predicted))
         rows = zip(predictions.gold, predictions.predicted, strict=True)
         correct = Counter(name for labels, others in rows for name in {*labels} & {*others})
         for name in self.task.names:
@@ -429,7 +457,8 @@ class Classification(TextTask):
 
     @cached_property
     def objective(self) -> ClassObjective:
-        settings, targets = self.settings, self.data["train"].targets
+        settings = self.settings
+        targets = self.data["train"].targets
         weights_C = np.ones(len(self.names), np.float32)
         if settings.class_weights != "none":
             weights_C = balanced_weights(targets, len(self.names), multi_label=settings.multi_label)
@@ -576,13 +605,18 @@ class ClassifyTask(TextModelTask):
     route = "/predict"
     routes = (
         Route(
-            "/predict",
-            "Labels of a text (or pair) with their scores, the best first",
-            {"inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]}}
-            | {"raw_scores": FLAG, "min_score": SHARE, "in_scope": SHARE, "truncate": TRUNCATE},
-            LIST,
-            "sequences",
-            class_scores,
+            path="/predict",
+            summary="Labels of a text (or pair) with their scores, the best first",
+            fields={
+                "inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]},
+                "raw_scores": FLAG,
+                "min_score": SHARE,
+                "in_scope": SHARE,
+                "truncate": TRUNCATE,
+            },
+            answer=LIST,
+            reads="sequences",
+            compute=class_scores,
             shares=("min_score", "in_scope"),
             flags=("raw_scores",),
             shape=scored_labels,
@@ -595,8 +629,10 @@ class ClassifyTask(TextModelTask):
     def evaluator(
         self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
     ) -> TextEvaluator[Any]:
-        """InputError if the model does not have the positive label; by default it is that of fine-tuning, else the last
-        of two."""
+        """positive: by default the positive label of fine-tuning, else the last of two labels.
+
+        InputError if the model does not have the positive label.
+        """
         if positive is not None and positive not in model.labels:
             raise InputError(
                 f"positive ({positive!r}) is not a label of the model ({join_names(model.labels)}); name one"
@@ -632,7 +668,10 @@ class ClassifyTask(TextModelTask):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         found = model.classify(texts, min_score=min_score)
-        return [[fact("label", one.label, "", 0, 0, one.score)] if one.label is not None else [] for one in found]
+        return [
+            [fact("label", one.label, "", start=0, end=0, score=one.score)] if one.label is not None else []
+            for one in found
+        ]
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
         """Labels, sets of labels or numbers of a table, row by row."""
@@ -645,33 +684,42 @@ class ClassifyTask(TextModelTask):
             need_labels=True,
             encoding=columns.encoding,
         )
+
         same = table if is_same_file(predictions, gold) else None
         column, predicted = read_predicted_labels(predictions, columns.encoding, same)
         if len(predicted) != len(table):
             counts = f"{format_count(len(predicted), 'prediction')}, but {gold} has {format_count(len(table), 'row')}"
             raise InputError(f"{predictions}: {counts}; give one prediction per row, in order")
+
         refused = {where for where, label in predicted if label is None}
         answered = replace(
             table, labels=[label or "" for _, label in predicted], where=[where for where, _ in predicted]
         )
+
         if columns.task == "regress" or (
             columns.task == "auto" and (column == "score" or (not refused and are_numbers(table, answered)))
         ):
             if refused:
                 raise InputError(f"{min(refused)}: {column!r} is missing; give a number for each row")
             return NumberEvaluator().compare(numeric_labels(table), numeric_labels(answered), table.units)
+
         has_lists = any(list_items(label) is not None for label in table.labels or [])
         several = columns.multi_label or column == "labels" or has_lists
+
         row_by_location = {where: row for row, where in enumerate(table.where)}
         table = read_labels(table, several=several)
         log_notes(gold, table)
+
         answered = answered.take([row_by_location[where] for where in table.where])
         is_refused = [where in refused for where in answered.where]
         answered = spell_labels(answered, several=several, names={*(table.labels or [])})
+
         if several:
-            gold_sets, predicted_sets = label_sets(table), label_sets(answered)
+            gold_sets = label_sets(table)
+            predicted_sets = label_sets(answered)
             names = sorted(frozenset().union(*gold_sets, *predicted_sets))
             return LabelSetEvaluator(names).compare(gold_sets, predicted_sets, table.units)
+
         labels = [None if refuses else name for name, refuses in zip(answered.labels or [], is_refused, strict=True)]
         return compare_classes(predictions, table, labels, columns.positive)
 
@@ -684,16 +732,20 @@ def read_predicted_labels(
     if file_type(path) == ".txt":
         lines = enumerate(read_lines(path, encoding))
         return "label", [(RowLocation(path, row, number), line) for row, (number, line) in lines]
+
     rows = read_rows(path, encoding=encoding)
     columns = dict.fromkeys(name for _, row in rows for name in row)
+
     by_name = {name.strip().lower(): name for name in columns}
     usual = next((name for name in PREDICTED if name in by_name), None)
     if usual is None:
         available = f"(there are: {', '.join(columns) or 'none'})"
         raise InputError(f"{path}: no column of predictions {available}; name it {' or '.join(PREDICTED)}")
+
     column = by_name[usual]
     if gold is not None and (gold.columns is None or gold.columns.label == (column,)):
         raise file_given_twice(path, f"both would be its column {column!r}, as no other is named {PREDICTED[0]!r}")
+
     # `predict --keep-columns text` writes probabilities too.
     has_scores = any(name == "scores" or name.startswith(PROBABILITY) for name in columns)
     if usual in LABELS and has_text_column([*columns]) and not has_scores:
@@ -701,6 +753,7 @@ def read_predicted_labels(
             f"{path}: {column!r} next to texts may hold gold labels, not predictions; name the column of predictions "
             f"{PREDICTED[0]!r}"
         )
+
     for where, row in rows:
         if column not in row:
             raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")
@@ -717,7 +770,8 @@ def as_predicted(value: Any) -> str | None:
 def are_numbers(gold: Table, predicted: Table) -> bool:
     """Whether the labels are quantities, as in `find_quantity`; or numbers, of which some have a fraction and some
     predictions are no gold label, so that they cannot be names of classes."""
-    labels, predictions = gold.labels or [], predicted.labels or []
+    labels = gold.labels or []
+    predictions = predicted.labels or []
     if find_quantity([*labels, *predictions]):
         return True
     try:

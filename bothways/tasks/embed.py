@@ -152,9 +152,12 @@ class PairScoring(training_task.Scoring):
         """Mean loss, correlations or ranking metrics, and the metric at each number of dimensions."""
         import torch
 
-        examples, num_pairs = self.task.data[split], vectors_RNH.shape[1]
-        vectors, labels = torch.from_numpy(vectors_RNH), torch.from_numpy(examples.labels)
-        loss, parts = self.task.objective.loss, chunked(range(num_pairs), LOSS_PAIRS)
+        examples = self.task.data[split]
+        num_pairs = vectors_RNH.shape[1]
+        vectors = torch.from_numpy(vectors_RNH)
+        labels = torch.from_numpy(examples.labels)
+        loss = self.task.objective.loss
+        parts = chunked(range(num_pairs), LOSS_PAIRS)
         losses = []
         for rows in parts:
             matches = None if self.task.has_scores else torch.from_numpy(examples.matches(rows))
@@ -187,14 +190,26 @@ class PairScoring(training_task.Scoring):
         gold = self.task.pairs[split].scores
         assert gold is not None
         units = first_locations(pair_keys(self.task.pairs[split].texts), where)
-        return Predictions(where, gold.tolist(), cosines, units, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=gold.tolist(),
+            predicted=cosines,
+            groups=units,
+            details=[None] * len(where),
+        )
 
     def ranking_predictions(
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
     ) -> Predictions:
         scores = metrics.query_scores(qrels, rankings, k=TOP)
         where = [f"{split}, text {query}" for query in scores]
-        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=[None] * len(where),
+            predicted=[*scores.values()],
+            groups=where,
+            details=[None] * len(where),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         if self.task.has_scores:
@@ -270,12 +285,24 @@ class Embedding(training_task.TrainingTask):
     def build(settings: TrainEmbed, pretrained: Checkpoint, pairs: Mapping[str, TextPairs]) -> Embedding:
         dims = check_dims(settings.matryoshka_dims, pretrained.model.config.hidden_size)
         low, high = score_range(pairs["train"].scores, settings.train)
-        data, reader = {}, training_task.text_reader(settings.windows, pretrained)
+        data = {}
+        reader = training_task.text_reader(settings.windows, pretrained)
         for split, part in pairs.items():
             scores = None if part.scores is None else ((part.scores - low) / (high - low)).astype(np.float32)
             data[split] = PairExamples.encode(part.texts, scores, *reader)
+
         pooling = pooling_name(settings.pooling, pretrained.pooling)
-        task = Embedding(settings, pretrained, pairs, data, pooling, dims, low, high)
+        task = Embedding(
+            settings=settings,
+            pretrained=pretrained,
+            pairs=pairs,
+            data=data,
+            pooling=pooling,
+            dims=dims,
+            low=low,
+            high=high,
+        )
+
         if task.num_isolated == len(data["train"].sizes):
             raise InputError(
                 f"batch_tokens ({settings.batch_tokens or training_task.BATCH_TOKENS}) holds a single pair per step, "
@@ -317,10 +344,16 @@ class Embedding(training_task.TrainingTask):
 
     @property
     def objective(self) -> PairObjective:
-        return PairObjective(self.pooling, self.dims, self.has_scores, self.settings.temperature)
+        return PairObjective(
+            pooling=self.pooling,
+            dims=self.dims,
+            has_scores=self.has_scores,
+            temperature=self.settings.temperature,
+        )
 
     def read_by(self, teacher: Checkpoint) -> Embedding:
-        width, size = self.pretrained.model.config.hidden_size, teacher.model.config.hidden_size
+        width = self.pretrained.model.config.hidden_size
+        size = teacher.model.config.hidden_size
         if size < width:
             raise InputError(
                 f"{self.settings.teacher}: vectors of {size} dimensions cannot teach {width} dimensions; use a teacher "
@@ -336,7 +369,7 @@ class Embedding(training_task.TrainingTask):
         return replace(self, pretrained=teacher, data=data, pooling=pooling, dims=(size,))
 
     def soft_labels(self, reader: training_task.TrainingTask, outputs: Floats) -> list[Tensor]:
-        """The teacher's vectors of each pair, [R, H]; those of a wider teacher on their principal components."""
+        """The teacher's vectors of each pair, [R, H]; a wider teacher's vectors on their principal components."""
         import torch
 
         return [*reduce_dimensions(torch.from_numpy(outputs), self.pretrained.model.config.hidden_size).transpose(0, 1)]
@@ -363,7 +396,8 @@ class Embedding(training_task.TrainingTask):
         """The cosine of TF-IDF vectors."""
         from scipy.sparse import vstack
 
-        examples, name = self.data[split], "cosine of TF-IDF"
+        examples = self.data[split]
+        name = "cosine of TF-IDF"
         train_texts = [text for column in self.pairs["train"].texts[:2] for text in column]
         tfidf, _ = Tfidf.learn(train_texts, MAX_TERMS)
         first, *others = (tfidf(column).to_scipy() for column in self.pairs[split].texts)
@@ -373,7 +407,8 @@ class Embedding(training_task.TrainingTask):
             return
 
         queries_Q, passages_D = distinct_rows(examples.ids)
-        texts_QF, passages_FD = first[queries_Q], vstack(others, format="csr")[passages_D].T.tocsr()
+        texts_QF = first[queries_Q]
+        passages_FD = vstack(others, format="csr")[passages_D].T.tocsr()
         rankings = rank_by_scores(lambda rows: (texts_QF[rows] @ passages_FD).toarray(), examples.ids)
         yield training_task.Baseline(name, self.scoring.ranking_predictions(split, *rankings))
 
@@ -422,7 +457,8 @@ def score_range(scores: np.ndarray | None, source: object) -> tuple[float, float
     such as 0 and 5 in STS-B."""
     if scores is None:
         return 0.0, 1.0
-    low, high = float(scores.min()), float(scores.max())
+    low = float(scores.min())
+    high = float(scores.max())
     if low == high:
         raise InputError(
             f"{source}: all scores are {low:g}; there is nothing to learn. To ignore scores, use "
@@ -435,7 +471,7 @@ def rank_pairs(vectors_RNH: Floats, ids_RN: np.ndarray) -> tuple[dict[str, dict[
     """A search of each distinct first text among all other texts, negatives included: the gold passages of each query,
     {query: {passage: 1}}, and the TOP passages with the greatest cosines, best first.
 
-    Near duplicates, whose ids are equal, are one query or one passage, that of the first of them. All second texts of
+    Near duplicates, whose ids are equal, are one query or one passage: the first of them. All second texts of
     the rows of a query are right for it. A text is excluded from its own ranking, unless it is its own gold passage.
     """
     queries_Q, passages_D = distinct_rows(ids_RN)
@@ -457,7 +493,8 @@ def rank_by_scores(
 ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
     """`rank_pairs`, given a function that scores some distinct queries with all distinct passages, [B, D]. Both are
     sorted by id."""
-    queries_Q, passages_D = np.unique(ids_RN[0]), np.unique(ids_RN[1:])
+    queries_Q = np.unique(ids_RN[0])
+    passages_D = np.unique(ids_RN[1:])
     own_passages = ids_RN[0][ids_RN[0] == ids_RN[1]]
     gold: dict[str, dict[str, float]] = {str(query): {} for query in queries_Q}
     for query, passage in ids_RN[:2].T.tolist():
@@ -492,9 +529,14 @@ class VectorEvaluator(Evaluator[str, np.ndarray]):
 def pair_scores(gold: Sequence[float], cosines: Sequence[float], units: Sequence[Hashable] | None = None) -> Scores:
     """Correlations of gold scores and cosines. No errors, since a cosine does not have the unit of the scores."""
     names = ("spearman", "pearson")
-    scores, bounds = metrics.regression(gold, cosines), metrics.regression_intervals(gold, cosines, units)
+    scores = metrics.regression(gold, cosines)
+    bounds = metrics.regression_intervals(gold, cosines, units)
     return Scores.with_intervals(
-        "spearman", {name: scores[name] for name in names}, bounds, counts={"pairs": len(gold)}, secondary="pearson"
+        "spearman",
+        {name: scores[name] for name in names},
+        bounds,
+        counts={"pairs": len(gold)},
+        secondary="pearson",
     )
 
 
@@ -517,22 +559,26 @@ def read_pairs(settings: TrainEmbed, fold: int | None = None) -> dict[str, TextP
             f"negative_column ({settings.negative_column}) is for pairs; leave it out, or use "
             f"{flag('objective', 'pairs')}"
         )
-    objective, pairs_by_split = settings.objective, dict[str, TextPairs]()
+
+    objective = settings.objective
+    pairs_by_split = dict[str, TextPairs]()
     for name, path in settings.sources.items():  # train is the first
         pairs = read_pair_file(path, settings, objective, settings.negative_column, settings.on_error)
         if name == "train" and pairs.scores is None and len(set(pairs.texts[1])) < 2:
             raise InputError(f"{path}: a single pair has no negatives; add pairs")
         objective = "pairs" if pairs.scores is None else "scores"
         pairs_by_split[name] = pairs
+
     if "dev" in pairs_by_split:
         return pairs_by_split
+
     train = pairs_by_split["train"]
     rows = divide_rows(settings, [*map(text_key, train.texts[0])], parts_for(pairs_by_split), fold)
     return {**pairs_by_split, **{name: train.take(split_rows) for name, split_rows in rows.items()}}
 
 
 def read_trained_pairs(file: TableSource, settings: Evaluate, trained: Mapping[str, Any]) -> TextPairs:
-    """Read pairs by the named columns, else by those of the model's own settings (`trained`).
+    """Read pairs by the named columns, else by the columns of the model's own settings (`trained`).
 
     Scores are ignored if the model was trained on pairs without scores, unless a column of scores is named. Negatives
     are read as in training, if the file has any, since a search of the pairs is among them, too.
@@ -582,7 +628,7 @@ class EmbedTask(Task):
         """Texts without labels, for which the vectors of two models are compared."""
         named = columns.label_column is not None
         texts = [text for file in files for text in read_trained_table(model, file, columns, need_labels=named).texts]
-        return LabelledRows(VectorEvaluator(), texts, False)
+        return LabelledRows(VectorEvaluator(), texts, labelled=False)
 
     def evaluate(self, model: LoadedModel, files: Sequence[TableSource], columns: Any) -> Scores:
         """The correlation of scores and cosines for scored pairs; for other pairs how well each text retrieves its
@@ -604,7 +650,8 @@ class EmbedTask(Task):
         """Rankings of documents for each query, against relevance judgements (qrels)."""
         if is_same_file(predictions, gold):
             raise file_given_twice(gold, "relevance judgements are no ranking")
-        qrels, ranking = read_qrels(gold, columns.encoding), read_ranking(predictions, columns.encoding)
+        qrels = read_qrels(gold, columns.encoding)
+        ranking = read_ranking(predictions, columns.encoding)
         if qrels.keys().isdisjoint(ranking):
             raise InputError(f"{predictions}: no query is one of {gold}, such as {min(qrels)!r}; check the names")
         return ranking_scores(qrels, ranking)

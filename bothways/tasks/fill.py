@@ -47,7 +47,8 @@ class MaskedText(NamedTuple):
 
 def find_masks(texts: Sequence[str], tokenizer: Tokenizer) -> list[MaskedText]:
     """Texts with their masks. InputError for a text without a mask."""
-    mask, masked = tokenizer.tokens[tokenizer.mask_id], []
+    mask = tokenizer.tokens[tokenizer.mask_id]
+    masked = []
     for text in (text.replace(MASK, mask) for text in texts):
         encoding = tokenizer.encode(text, allow_special=(mask,))
         masks = [index for index, token in enumerate(encoding.ids) if token == tokenizer.mask_id]
@@ -69,15 +70,18 @@ def fill_masks(
     places = [
         [(text, *most_central(windows[text], index, mask)) for index in one.masks] for text, one in enumerate(masked)
     ]
+
     rows: dict[tuple[int, int], list[int]] = {}
     for text, window, row in chain.from_iterable(places):
         rows.setdefault((text, window), []).append(row)
+
     guesses = guess([windows[text][window] for text, window in rows], [*map(tuple, rows.values())])
     words = {
         (*window, row): best
         for (window, of_window), guessed in zip(rows.items(), guesses, strict=True)
         for row, best in zip(of_window, guessed, strict=True)
     }
+
     return [
         [
             [
@@ -160,13 +164,13 @@ class FillTask(task.Task):
     skips_rows = True
     routes = (
         task.Route(
-            "/fill",
-            "Words for each [MASK] of a text",
-            {"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
-            task.LIST,
-            "texts",
-            fill_items,
-            {"top": (5, 1, task.MOST_RESULTS)},
+            path="/fill",
+            summary="Words for each [MASK] of a text",
+            fields={"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
+            answer=task.LIST,
+            reads="texts",
+            compute=fill_items,
+            options={"top": (5, 1, task.MOST_RESULTS)},
             shape=lambda model, masks, options: masks[0] if len(masks) == 1 else masks,
         ),
     )
@@ -180,7 +184,7 @@ class FillTask(task.Task):
             for file in files
             for text in read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding).texts
         ]
-        return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], False)
+        return task.LabelledRows(MaskEvaluator(), [mask_words(text, model.tokenizer) for text in texts], labelled=False)
 
 
 FILL = FillTask()
@@ -205,12 +209,12 @@ class NextTask(task.Task):
     route = "/next"
     routes = (
         task.Route(
-            "/next",
-            "The probability that the second text follows the first",
-            {"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
-            task.OBJECT,
-            "pairs",
-            next_items,
+            path="/next",
+            summary="The probability that the second text follows the first",
+            fields={"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
+            answer=task.OBJECT,
+            reads="pairs",
+            compute=next_items,
         ),
     )
 

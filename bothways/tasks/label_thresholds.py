@@ -1,8 +1,9 @@
 """Thresholds of labels of a multi-label model: the probability above which a text has a label, fitted on dev.
 
 Few texts say little about a threshold: it is 0.5 unless held-out texts of dev gain by another, one for all labels or
-one for each, and that of a label with few texts is drawn towards that of all. Letters: N texts, C labels, K thresholds
-that are tried.
+one for each, and the threshold of a label with few texts is drawn towards the threshold of all labels.
+
+Letters: N texts, C labels, K thresholds that are tried.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Labels = NDArray[np.int64]
 GRID = np.linspace(0.05, 0.95, 37)
 MIN_ROWS = 50  # of dev, below which the threshold stays 0.5
 FOLDS = 5
-PRIOR_TEXTS = 20  # texts with a label at which its own threshold counts as much as that of all labels
+PRIOR_TEXTS = 20  # texts with a label at which its own threshold counts as much as the common one
 MIN_GAIN = 0.005  # of the metric on held-out texts, by which a threshold per label, or another than 0.5, must be better
 
 
@@ -36,8 +37,12 @@ def fit_thresholds(
     even_C = np.full(num_labels, EVEN)
     if num_rows < MIN_ROWS:
         return even_C
+
     fits: Sequence[Callable[[Floats, Labels], Floats]] = (shared_threshold, threshold_per_label)
-    best_C, best = even_C, score(targets_NC, (probabilities_NC > EVEN).astype(np.int64))
+
+    best_C = even_C
+    best = score(targets_NC, (probabilities_NC > EVEN).astype(np.int64))
+
     fold_N = generator(0, Purpose.FOLDS).permutation(num_rows) % FOLDS
     for fit in fits:
         decided_NC = np.zeros_like(targets_NC)
@@ -46,7 +51,9 @@ def fit_thresholds(
             thresholds_C = fit(probabilities_NC[~is_out_N], targets_NC[~is_out_N])
             decided_NC[is_out_N] = probabilities_NC[is_out_N] > thresholds_C
         if (reached := score(targets_NC, decided_NC)) > best + MIN_GAIN:
-            best_C, best = fit(probabilities_NC, targets_NC), reached
+            best_C = fit(probabilities_NC, targets_NC)
+            best = reached
+
     return best_C
 
 
@@ -58,7 +65,7 @@ def shared_threshold(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
 
 
 def threshold_per_label(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
-    """The threshold of each label with its highest F1, drawn towards that of all by PRIOR_TEXTS, [C]."""
+    """The threshold of each label with its highest F1, drawn towards the common threshold by PRIOR_TEXTS, [C]."""
     own_C = middle_of_best(f1_of(*counts_by_threshold(probabilities_NC, targets_NC)))
     weight_C = targets_NC.sum(0) / (targets_NC.sum(0) + PRIOR_TEXTS)
     return weight_C * own_C + (1 - weight_C) * shared_threshold(probabilities_NC, targets_NC)
@@ -66,7 +73,8 @@ def threshold_per_label(probabilities_NC: Floats, targets_NC: Labels) -> Floats:
 
 def counts_by_threshold(probabilities_NC: Floats, targets_NC: Labels) -> tuple[Floats, Floats, Floats]:
     """For each threshold and label, [K, C]: right, predicted and gold texts."""
-    right, predicted = [], []
+    right = []
+    predicted = []
     for threshold in GRID:
         has_label_NC = probabilities_NC > threshold
         right.append((has_label_NC & (targets_NC == 1)).sum(0))

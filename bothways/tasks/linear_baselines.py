@@ -37,15 +37,17 @@ SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
 
 def table_rows(task: TextTask, split: str) -> Rows:
     table = task.tables[split]
-    return Rows(table.texts, table.pairs, task.data[split].targets, table.units)
+    return Rows(texts=table.texts, pairs=table.pairs, targets=task.data[split].targets, groups=table.units)
 
 
 def fit_tfidf(task: TextTask, max_rows: int | None = None) -> TfidfModel:
     """A linear model over TF-IDF, fitted on train, or on max_rows of its rows, with the penalty selected on dev."""
-    train, dev = table_rows(task, "train"), table_rows(task, "dev")
+    train = table_rows(task, "train")
+    dev = table_rows(task, "dev")
     if max_rows is not None:
         train = train.sample(max_rows)
-    kind, score = task.linear_kind, task.linear_score
+    kind = task.linear_kind
+    score = task.linear_score
     return tfidf.fit(train, dev, kind, task.num_outputs, balanced=task.balanced, score=score)
 
 
@@ -55,13 +57,14 @@ def fit_linear_baselines(
     """Linear models over TF-IDF and over frozen vectors, fitted on train, with the penalty selected on dev: the name of
     each, its scores [N, C] for a split, and the model itself if it can be saved. words: with TF-IDF.
 
-    Frozen vectors are means of all tokens; for pairs, those of both texts (`separate`). For pairs with numbers, the
+    Frozen vectors are means of all tokens; for pairs, means of each text (`separate`). For pairs with numbers, the
     cosine of their vectors is a further baseline. Yields nothing for more than MAX_OUTPUTS outputs.
     """
     import torch
     import torch.nn.functional as F
 
-    kind, num_outputs = task.linear_kind, task.num_outputs
+    kind = task.linear_kind
+    num_outputs = task.num_outputs
     if num_outputs > MAX_OUTPUTS:
         return
     if words:
@@ -100,6 +103,7 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     num_outputs = task.num_outputs
     if num_outputs > MAX_OUTPUTS or task.settings.unlabelled:
         return None
+
     if task.separate:
         task = task.separate
         vectors = [task.frozen[split]["head"].numpy() for split in task.data]
@@ -107,14 +111,24 @@ def predict_out_of_fold(task: TextTask) -> Predictions | None:
     else:
         means = mean_vectors(task, {*task.data})
         features = [means[split].numpy() for split in task.data]
-    x_NF, ends = np.concatenate(features), np.cumsum([*map(len, features)])
+
+    x_NF = np.concatenate(features)
+    ends = np.cumsum([*map(len, features)])
     rows = np.sort(regressions.random_order(len(x_NF))[:MAX_CHECKED])
     targets = np.concatenate([examples.targets for examples in task.data.values()])[rows]
     units = [unit for table in task.tables.values() for unit in table.units]
-    groups, scores_NC = [units[row] for row in rows.tolist()], np.zeros((len(x_NF), num_outputs))
+    groups = [units[row] for row in rows.tolist()]
+
+    scores_NC = np.zeros((len(x_NF), num_outputs))
     scores_NC[rows] = regressions.out_of_fold_scores(
-        x_NF[rows], targets, task.linear_kind, num_outputs, groups=groups, balanced=task.balanced
+        x_NF[rows],
+        targets,
+        task.linear_kind,
+        num_outputs,
+        groups=groups,
+        balanced=task.balanced,
     )
+
     parts = zip(task.data, np.split(scores_NC, ends[:-1]), strict=True)
     return Predictions.joined(task.scoring.predictions(split, task.outputs_of(part)) for split, part in parts).take(
         rows

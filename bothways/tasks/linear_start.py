@@ -96,15 +96,20 @@ def fit_text_head(
 
     x_NH, targets = map(torch.cat, zip(*map(read_rows, splits), strict=True))
     units = [unit for split in splits for unit in features.data[split].units]
-    layer, dev = last_layer(model, "classes"), None if "dev" in splits else read_rows("dev")
+    layer = last_layer(model, "classes")
+    dev = None if "dev" in splits else read_rows("dev")
     linear_head.fit((x_NH, targets), loss, layer.out_features, groups=units, dev=dev, score=score).write_to(layer)
 
 
 def fit_linear_head(
     features: Model, data: Mapping[str, TaggedWindows], documents: Sequence[Any], num_tags: int
 ) -> linear_head.LinearHead:
-    """The head for labelled tokens of train. features: a model without its last layer. documents: those of train."""
-    rows, groups = {}, list[str]()
+    """The head for labelled tokens of train.
+
+    features: a model without its last layer. documents: the documents of train.
+    """
+    rows = {}
+    groups = list[str]()
     for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
         windows = data[split].windows
         sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)

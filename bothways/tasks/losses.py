@@ -21,14 +21,18 @@ def weighted_class_loss(scores_NC: Tensor, labels_N: Tensor, weights_C: Tensor) 
 def multi_label_loss(scores_NC: Tensor, labels_NC: Tensor, weights_C: Tensor) -> Loss:
     """Binary cross-entropy of each label; weights_C: weights of present labels."""
     losses_NC = F.binary_cross_entropy_with_logits(
-        scores_NC.float(), labels_NC.float(), pos_weight=weights_C, reduction="none"
+        scores_NC.float(),
+        labels_NC.float(),
+        pos_weight=weights_C,
+        reduction="none",
     )
     return losses_NC.sum(), labels_NC.numel()
 
 
 def multi_label_distance(student_NC: Tensor, teacher_NC: Tensor, temperature: float) -> Loss:
     """T^2 KL(teacher || student) of the softened probability of each label (Hinton 2015, for sigmoids)."""
-    student_NC, teacher_NC = student_NC.float() / temperature, teacher_NC.float() / temperature
+    student_NC = student_NC.float() / temperature
+    teacher_NC = teacher_NC.float() / temperature
     losses_NC = F.binary_cross_entropy_with_logits(student_NC, teacher_NC.sigmoid(), reduction="none")
     entropies_NC = F.binary_cross_entropy_with_logits(teacher_NC, teacher_NC.sigmoid(), reduction="none")
     return (losses_NC - entropies_NC).sum() * temperature**2, teacher_NC.numel()
@@ -95,7 +99,8 @@ def ranking_loss(vectors_RNH: Tensor, ids_RN: Tensor, temperature: float, matche
 def non_negatives(ids_RN: Tensor, matches_NRN: Tensor | None = None) -> Tensor:
     """True for candidates that are not negatives of an anchor, [N, C]: near duplicates of its positive and of itself,
     any positive of the same anchor in other rows, and `matches`."""
-    text_N1, pair_N1 = ids_RN[0][:, None], ids_RN[1][:, None]
+    text_N1 = ids_RN[0][:, None]
+    pair_N1 = ids_RN[1][:, None]
     candidate_C = ids_RN[1:].flatten()
     same_NC = (candidate_C == pair_N1) | (candidate_C == text_N1)
     same_NC[:, : ids_RN.shape[1]] |= ids_RN[0] == text_N1

@@ -1,6 +1,6 @@
 """Texts unlike the training texts: the scope of a classifier is fitted, and a threshold is a share of held-out texts.
 
-No texts from outside are needed: the threshold keeps a stated share of texts like those of fine-tuning (split
+No texts from outside are needed: the threshold keeps a stated share of texts like the texts of fine-tuning (split
 conformal; Vovk 2005). Letters: N texts, G groups of them, H size of a vector.
 """
 
@@ -55,8 +55,9 @@ def stored_scope(model: Description) -> Scope:
 def farthest(scope: Scope, in_scope: float) -> float:
     """The greatest distance of a text that is like the training texts.
 
-    in_scope: the share of texts like those of fine-tuning that are at most as far. InputError if there were too few
-    held-out texts for it.
+    in_scope: the share of texts like the training texts that are at most as far.
+
+    InputError if there were too few held-out texts for it.
     """
     return held_out_quantile(scope.held_out, scope.rows, in_scope, "in_scope")
 
@@ -128,6 +129,7 @@ def fit_scope(vectors_NH: Floats, groups_N: Indices, units: Sequence[str], held_
     texts, so that each fold of them is held out from the others.
     """
     whole = describe_groups(vectors_NH, groups_N)
+
     if held_out_MH is not None:
         distances = whole.distances(held_out_MH)
     else:
@@ -139,8 +141,16 @@ def fit_scope(vectors_NH: Floats, groups_N: Indices, units: Sequence[str], held_
                 distances[is_out_N] = describe_groups(vectors_NH[~is_out_N], groups_N[~is_out_N]).distances(
                     vectors_NH[is_out_N]
                 )
+
     held_out = thinned(np.sort(distances), MAX_STORED)
-    return Scope(whole.center_H, whole.quadratic_HH, whole.means_GH, whole.offsets_G, held_out, len(distances))
+    return Scope(
+        center_H=whole.center_H,
+        quadratic_HH=whole.quadratic_HH,
+        means_GH=whole.means_GH,
+        offsets_G=whole.offsets_G,
+        held_out=held_out,
+        rows=len(distances),
+    )
 
 
 def describe_groups(vectors_NH: Floats, groups_N: Indices) -> Scope:
@@ -161,19 +171,20 @@ def describe_groups(vectors_NH: Floats, groups_N: Indices) -> Scope:
     within_HH = inverse_covariance(rest_NH, max(1, len(unit_NH) - len(names)))
     overall_HH = inverse_covariance(centered_NH, len(unit_NH))
     scale = np.trace(within_HH) / len(within_HH)
-    within_HH, overall_HH = within_HH / scale, overall_HH / scale
+    within_HH = within_HH / scale
+    overall_HH = overall_HH / scale
 
     weighted_GH = means_GH @ within_HH
     offsets_G = -np.einsum("gh,gh->g", weighted_GH, means_GH) / 2
-    # Rounded as in the file, so that held-out distances are those of the model that is loaded. Not to half precision:
+    # Rounded as in the file, so that held-out distances are the distances of the loaded model. Not to half precision:
     # a trained encoder has all texts of a class so close together that it would be too coarse.
     return Scope(
-        center_H.astype(np.float32),
-        (within_HH - RELATIVE * overall_HH).astype(np.float32),
-        weighted_GH.astype(np.float32),
-        offsets_G.astype(np.float32),
-        (),
-        0,
+        center_H=center_H.astype(np.float32),
+        quadratic_HH=(within_HH - RELATIVE * overall_HH).astype(np.float32),
+        means_GH=weighted_GH.astype(np.float32),
+        offsets_G=offsets_G.astype(np.float32),
+        held_out=(),
+        rows=0,
     )
 
 

@@ -23,7 +23,12 @@ Indices = NDArray[np.int64]
 def with_positions(source: TokenizedText) -> TokenizedText:
     """A copy whose `token_spans` may be accessed. They take 220 bytes per token, so the original should not store them.
     The last copy is cached, for consecutive questions about one passage."""
-    return TokenizedText(source.text, source.tokenizer, source.special_tokens, source.ids)
+    return TokenizedText(
+        text=source.text,
+        tokenizer=source.tokenizer,
+        special_tokens=source.special_tokens,
+        ids=source.ids,
+    )
 
 
 def char_span(source: TokenizedText, first: int, last: int) -> tuple[int, int]:
@@ -31,7 +36,8 @@ def char_span(source: TokenizedText, first: int, last: int) -> tuple[int, int]:
 
     Combining marks at the end that BERT dropped (accents as separate characters) are included.
     """
-    text, places = source.text, source.token_spans
+    text = source.text
+    places = source.token_spans
     assert isinstance(text, str)
     end = places[last].end
     limit = places[last + 1].start if last + 1 < len(places) else len(text)
@@ -53,7 +59,8 @@ def bert_words(windows: Sequence[Encoding]) -> BertWords:
     """BERT's words of the text that these windows cover. Words of other tokenizers are split at punctuation too, and
     their space tokens are not words."""
     source = with_positions(windows[0].ranges[0][0])
-    text, places = source.text, source.token_spans
+    text = source.text
+    places = source.token_spans
     assert isinstance(text, str)
     _, _, num_read = windows[-1].ranges[0]  # fewer than all tokens if the text was truncated
     is_first_S = [_begins_word(text, before, place) for before, place in pairwise([TokenSpan(0, 0, -1), *places])]

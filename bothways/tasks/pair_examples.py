@@ -71,7 +71,7 @@ class PairExamples:
         return np.unique(self.codes(self.ids[0], self.ids[1]))
 
     def codes(self, first_ids: np.ndarray, second_ids: np.ndarray) -> np.ndarray:
-        """A number for each pair of ids, which differs from those of other pairs."""
+        """A number for each pair of ids, which differs from the numbers of other pairs."""
         return first_ids * (self.ids.max() + 1) + second_ids
 
     def matches(self, rows: Sequence[int]) -> np.ndarray:

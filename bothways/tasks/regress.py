@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from bothways.tasks.task import LoadedModel
 
 # Distance of neighbouring float32 numbers, in standard deviations of the training numbers.
-COARSE, TOO_COARSE = 0.001, 0.1  # a warning, an error
+COARSE = 0.001  # a warning
+TOO_COARSE = 0.1  # an error
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,13 @@ class NumberScoring(Scoring):
     def predictions(self, split: str, outputs: np.ndarray) -> Predictions:
         table = self.task.tables[split]
         gold = numeric_labels(table)
-        return Predictions([*table.where], gold, outputs.tolist(), table.units, [None] * len(gold))
+        return Predictions(
+            where=[*table.where],
+            gold=gold,
+            predicted=outputs.tolist(),
+            groups=table.units,
+            details=[None] * len(gold),
+        )
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,13 @@ class NumberView(TextView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         texts = self.text_by_location
         mistakes = [
-            report.NumberMistake(texts[where][0], gold, predicted, texts[where][1], where)
+            report.NumberMistake(
+                text=texts[where][0],
+                gold=gold,
+                predicted=predicted,
+                pair=texts[where][1],
+                where=where,
+            )
             for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True)
         ]
         return [report.ScatterPlot(predictions.gold, predictions.predicted), report.NumberMistakes(mistakes)]
@@ -145,9 +158,19 @@ class NumberView(TextView):
         texts = self.text_by_location
         issues = []
         for row in find_outliers(predictions.gold, predictions.predicted):
-            where, gold, predicted = predictions.where[row], predictions.gold[row], predictions.predicted[row]
+            where = predictions.where[row]
+            gold = predictions.gold[row]
+            predicted = predictions.predicted[row]
             text, pair = texts[where]
-            issues.append(report.LabelIssue(where, text, f"{gold:.6g}", f"{predicted:.6g}", pair=pair))
+            issues.append(
+                report.LabelIssue(
+                    where=where,
+                    text=text,
+                    label=f"{gold:.6g}",
+                    suggested=f"{predicted:.6g}",
+                    pair=pair,
+                )
+            )
         return issues
 
 
@@ -172,8 +195,9 @@ class Regression(TextTask):
     @classmethod
     def build(cls, settings: Regress, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Regression:
         targets = {split: np.array(numeric_labels(table)) for split, table in tables.items()}
-        mean, deviation = float(targets["train"].mean()), float(targets["train"].std())
-        task = cls(settings, pretrained, tables, {}, mean, deviation)
+        mean = float(targets["train"].mean())
+        deviation = float(targets["train"].std())
+        task = cls(settings, pretrained, tables, data={}, mean=mean, deviation=deviation)
         task.check_numbers(targets["train"])
         standardized = {split: ((numbers - mean) / deviation).astype(np.float32) for split, numbers in targets.items()}
         return task.with_targets(standardized)
@@ -272,7 +296,8 @@ def float32_spacing(numbers_N: np.ndarray) -> float:
 
 
 def describe_rounding(numbers_N: np.ndarray) -> str:
-    spacing, deviation = float32_spacing(numbers_N), numbers_N.std()
+    spacing = float32_spacing(numbers_N)
+    deviation = numbers_N.std()
     return (
         f"float32 numbers near {abs(numbers_N).max():.10g} are {spacing:g} apart, {spacing / deviation:.1%} of these "
         f"numbers' standard deviation ({deviation:g})"

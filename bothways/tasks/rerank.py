@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from bothways.tasks.task import LoadedModel
 
 TOP = 10  # places of a ranking that are scored
-NDCG, MRR = f"ndcg@{TOP}", f"mrr@{TOP}"
+NDCG = f"ndcg@{TOP}"
+MRR = f"mrr@{TOP}"
 NO_RERANKING = "no reranking"
 BY_TFIDF = "order by TF-IDF"
 STEP_QUERIES = 8  # of a step, at least
@@ -74,7 +75,13 @@ class RankExamples:
     def encode(table: RankedPassages, tokenizer: Tokenizer, policy: WindowPolicy) -> RankExamples:
         """policy: how long passages are split."""
         labels = np.array([np.nan if label is None else label for label in table.labels], np.float32)
-        pairs = Table(table.queries, table.passages, None, table.where, groups=table.units)
+        pairs = Table(
+            texts=table.queries,
+            pairs=table.passages,
+            labels=None,
+            where=table.where,
+            groups=table.units,
+        )
         return RankExamples(TextExamples.encode(pairs, labels, tokenizer, policy), table.lists)
 
     @cached_property
@@ -222,15 +229,16 @@ class ListScoring(training_task.Scoring):
         return float(total) / len(outputs)
 
     def combined(self, split: str, outputs: Sequence[Floats], weight: float) -> list[float | None]:
-        """What orders each passage, [N]; None for one that the search did not find."""
-        reranking, ranks = Reranking(weight), self.task.ranks(split)
+        """The number that orders each passage, [N]; None for one that the search did not find."""
+        reranking = Reranking(weight)
+        ranks = self.task.ranks(split)
         scores = np.concatenate(outputs).tolist()
         return [
             None if rank is None else reranking.combined(score, rank) for score, rank in zip(scores, ranks, strict=True)
         ]
 
     def found(self, split: str) -> list[float | None]:
-        """What orders each passage without reranking."""
+        """The number that orders each passage without reranking, [N]; None for one that the search did not find."""
         return [None if rank is None else -float(rank) for rank in self.task.ranks(split)]
 
     def query_scores(self, split: str, values: Sequence[float | None]) -> dict[str, dict[str, float]]:
@@ -244,7 +252,13 @@ class ListScoring(training_task.Scoring):
         """The scores of each query, whose passages are ordered by these values."""
         scores = self.query_scores(split, values)
         where = [*scores]
-        return Predictions(where, [None] * len(where), [*scores.values()], where, [None] * len(where))
+        return Predictions(
+            where=where,
+            gold=[None] * len(where),
+            predicted=[*scores.values()],
+            groups=where,
+            details=[None] * len(where),
+        )
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return scores_of_queries(predictions.predicted)
@@ -320,7 +334,7 @@ class RerankTraining(training_task.TrainingTask):
                 f"{settings.train}: no query has both a relevant passage (label above 0) and another one (label 0); "
                 f"add rows, or give {flag('pairs')} and {flag('negatives_from')}"
             )
-        return RerankTraining(settings, pretrained, rows, data)
+        return RerankTraining(settings=settings, pretrained=pretrained, rows=rows, data=data)
 
     @property
     def reranking(self) -> Reranking:
@@ -343,7 +357,8 @@ class RerankTraining(training_task.TrainingTask):
         cosines = {}
         for split, table in self.rows.items():
             if split != "train":
-                queries, passages = tfidf(table.queries).to_scipy(), tfidf(table.passages).to_scipy()
+                queries = tfidf(table.queries).to_scipy()
+                passages = tfidf(table.passages).to_scipy()
                 cosines[split] = np.asarray(queries.multiply(passages).sum(1)).ravel().tolist()
         return cosines
 
@@ -497,10 +512,11 @@ class RerankTask(RegressTask):
             named = replace(columns, **{f"{use}_column": name for use, name in names.items()})
             table = read_rankings(file, named)
             rows += map(RankedRow, table.queries, table.passages, table.labels, table.units, table.ranks)
-        return LabelledRows(RankEvaluator(), rows, True)
+        return LabelledRows(RankEvaluator(), rows, labelled=True)
 
     def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        texts, pairs = [row[0] for row in rows], [row[1] or "" for row in rows]
+        texts = [row[0] for row in rows]
+        pairs = [row[1] or "" for row in rows]
         return [{"score": score} for score in model.rerank(texts, pairs, **options).tolist()]
 
 

@@ -1,7 +1,7 @@
 """Reranking: the score of a model of (query, passage) and the rank of the search, combined into one order.
 
-The score of a passage is its log-probability of being the relevant one among those of its query, as the ranking loss
-trains it. That of a rank is log(1 / rank), by Zipf's law. Their weighted sum orders the passages.
+The score of a passage is its log-probability of being the relevant one among the passages of its query, as the ranking
+loss trains it. The score of a rank is log(1 / rank), by Zipf's law. Their weighted sum orders the passages.
 """
 
 import math
@@ -33,7 +33,7 @@ class Reranking:
         return {RERANKING: asdict(self)}
 
     def combined(self, score: float, rank: int | None) -> float:
-        """The number that orders a passage among those of its query; greater is better. rank: from 1; None: unknown."""
+        """The number that orders a passage of its query; greater is better. rank: from 1; None: unknown."""
         if self.weight == 1.0 or rank is None:
             return score
         return self.weight * score - (1 - self.weight) * math.log(rank)

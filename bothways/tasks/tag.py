@@ -187,7 +187,8 @@ class TagScoring(training_task.Scoring):
         import torch
 
         loss = float(torch.cat(self.word_losses(split, outputs)).mean())
-        gold, baseline = self.gold_tags(split), 0.0
+        gold = self.gold_tags(split)
+        baseline = 0.0
         scores = self.evaluator.compare(gold, self.decode(split, outputs), intervals=False)
         if self.task.tagset.plain:
             tags = [*chain.from_iterable(gold)]
@@ -246,8 +247,15 @@ class TagScoring(training_task.Scoring):
     def build_predictions(self, split: str, predicted: list[list[str]]) -> Predictions:
         """Predicted and gold tags, without details."""
         sentences = self.task.texts[split].sentences
-        where, groups = (sentence.where for sentence in sentences), documents_of(sentences)
-        return Predictions([*where], self.gold_tags(split), predicted, groups, [None] * len(sentences))
+        where = (sentence.where for sentence in sentences)
+        groups = documents_of(sentences)
+        return Predictions(
+            where=[*where],
+            gold=self.gold_tags(split),
+            predicted=predicted,
+            groups=groups,
+            details=[None] * len(sentences),
+        )
 
     @property
     def evaluator(self) -> TagEvaluator:
@@ -270,26 +278,37 @@ class TagView(training_task.ReportView):
     def sections(self, predictions: Predictions) -> list[report.Section]:
         if self.task.tagset.plain:
             # Tags that are missing from train have a row too.
-            gold_tags, predicted_tags = (
-                [*chain.from_iterable(tags)] for tags in (predictions.gold, predictions.predicted)
-            )
+            gold_tags = [*chain.from_iterable(predictions.gold)]
+            predicted_tags = [*chain.from_iterable(predictions.predicted)]
             names = sorted({*gold_tags, *predicted_tags})
             confusion = report.ConfusionMatrix.from_names(names, gold_tags, predicted_tags)
             return [confusion, report.LabelScores(confusion.scores)]
+
         by_type = entity_scores(predictions.gold, predictions.predicted, "iob2")["by_type"]
         label_scores = [
-            report.LabelScore(label, values["precision"], values["recall"], values["f1"], int(values["support"]))
+            report.LabelScore(
+                label=label,
+                precision=values["precision"],
+                recall=values["recall"],
+                f1=values["f1"],
+                support=int(values["support"]),
+            )
             for label, values in by_type.items()
         ]
+
         mistakes = []
         for where, gold, predicted in zip(predictions.where, predictions.gold, predictions.predicted, strict=True):
             if gold != predicted:
                 words = self.sentence_by_location[where].words
                 mistakes.append(
                     report.TagMistake(
-                        join_words(words), entity_spans(words, gold), entity_spans(words, predicted), where
+                        text=join_words(words),
+                        gold=entity_spans(words, gold),
+                        predicted=entity_spans(words, predicted),
+                        where=where,
                     )
                 )
+
         return [report.LabelScores(label_scores), report.TagMistakes(mistakes, len(predictions.where))]
 
     def label_issues(self, predictions: Predictions) -> list[report.LabelIssue]:
@@ -301,16 +320,20 @@ class TagView(training_task.ReportView):
             for index, tag in enumerate(tags)
             if tag in known
         ]
+
         probabilities = []
         for row, index, tag in words:
             tag_probability, best, best_probability = predictions.details[row][index]
             probabilities.append({best: best_probability, tag: tag_probability})
+
         issues = []
         for error in label_errors([tag for _, _, tag in words], probabilities):
             row, index, _ = words[error.row]
             sentence = self.sentence_by_location[predictions.where[row]]
-            text, span = join_words(sentence.words), word_span(sentence.words, index)
+            text = join_words(sentence.words)
+            span = word_span(sentence.words, index)
             issues.append(training_task.label_issue(error, sentence.where, text, span=span))
+
         return issues
 
     @cached_property
@@ -348,6 +371,7 @@ class TagSummary(training_task.Summary):
         warnings = [*self.task.notes, *overlap_warnings(keys)]
         if self.task.tagset.plain and self.task.settings.scheme == "auto":
             warnings.append(plain_remark(sentence.tags for sentence in sentences["train"]))
+
         for split, rows in sentences.items():
             if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
                 examples = ", ".join([*unknown][:9])
@@ -355,12 +379,14 @@ class TagSummary(training_task.Summary):
                     f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
                     "can be predicted"
                 )
+
         for split, illegal in self.task.illegal.items():
             if illegal:
                 warnings.append(
                     f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
                     f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
                 )
+
         return warnings
 
 
@@ -394,13 +420,24 @@ class Tagging(training_task.TrainingTask):
         for split, rows in converted.items():
             grouped = group_sentences(rows, tokenizer, policy.size if settings.context else 0)
             texts[split] = TaggedTexts.read([*grouped], tokenizer, policy, tagset, strict=split == "train")
+
         data = {split: tagged.examples for split, tagged in texts.items()}
         illegal = {
             split: [sentence for sentence in rows if find_illegal_tag(sentence.tags, scheme)]
             for split, rows in sentences.items()
         }
+
         hint = f"; read sentences one by one ({flag('context', False)}), or add more" if settings.context else ""
-        return Tagging(settings, pretrained, tagset, texts, data, illegal, notes, hint)
+        return Tagging(
+            settings=settings,
+            pretrained=pretrained,
+            tagset=tagset,
+            texts=texts,
+            data=data,
+            illegal=illegal,
+            notes=notes,
+            hint=hint,
+        )
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         from bothways.model.checkpoint.changes import new_head
@@ -424,7 +461,10 @@ class Tagging(training_task.TrainingTask):
         key = fingerprint_weights(features)
         if key not in self.fitted_heads:
             self.fitted_heads[key] = fit_linear_head(
-                features, self.data, self.texts["train"].documents, len(self.tagset.names)
+                features,
+                self.data,
+                self.texts["train"].documents,
+                len(self.tagset.names),
             )
         self.fitted_heads[key].write_to(last_layer(model, "tokens"))
 
@@ -442,7 +482,10 @@ class Tagging(training_task.TrainingTask):
         teacher = with_labels(teacher, "tokens", self.tagset.names, self.settings.teacher)
         texts = {
             split: TaggedTexts.read(
-                tagged.texts, *training_task.text_reader(self.settings.windows, teacher), self.tagset, strict=False
+                tagged.texts,
+                *training_task.text_reader(self.settings.windows, teacher),
+                self.tagset,
+                strict=False,
             )
             for split, tagged in self.texts.items()
         }
@@ -476,7 +519,8 @@ class Tagging(training_task.TrainingTask):
         return replace(self, texts=texts, data={**self.data, "train": texts["train"].examples})
 
     def baselines(self, split: str, *, words: bool = True) -> Iterator[training_task.Baseline]:
-        train, sentences = self.texts["train"].sentences, self.texts[split].sentences
+        train = self.texts["train"].sentences
+        sentences = self.texts[split].sentences
         predicted = most_frequent_tags(train, sentences, plain=self.tagset.plain)
         yield training_task.Baseline("most frequent tag per word", self.scoring.build_predictions(split, predicted))
         with muted():
@@ -500,13 +544,16 @@ def read_splits(settings: Tag, errors: RowErrors | None = None, fold: int | None
     columns = {"words": settings.words_column, "tags": settings.tags_column, "encoding": settings.encoding}
     scheme: Scheme = "iob2" if settings.scheme == "auto" else settings.scheme
     errors = errors or RowErrors(settings.on_error)
+
     splits = {
         split: read_tagged(source, **columns, scheme=scheme, errors=errors)
         for split, source in settings.sources.items()
     }
     errors.notes(len(splits["train"]))
+
     if "dev" in splits:
         return splits
+
     sentences = splits["train"]
     documents = [sentence.document for sentence in sentences]
     are_single = None in documents or len(set(documents)) == len(documents)
@@ -561,7 +608,7 @@ def tag_scores(
 def tag_items(
     model: LoadedModel, items: Sequence[Item], reading: Mapping[str, Any], *, min_score: float | None = None
 ) -> Sequence[Any]:
-    """The entities of each text as JSON. min_score: leave out those of a lower score."""
+    """The entities of each text as JSON. min_score: leave out entities of a lower score."""
     found = model.tag(firsts(items), min_score=min_score, **reading)
     return [[entity.to_json() for entity in entities] for entities in found]
 
@@ -576,12 +623,12 @@ class TagTask(Task):
     route = "/tag"
     routes = (
         Route(
-            "/tag",
-            "Entities of a text",
-            {"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
-            LIST,
-            "texts",
-            tag_items,
+            path="/tag",
+            summary="Entities of a text",
+            fields={"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
+            answer=LIST,
+            reads="texts",
+            compute=tag_items,
             shares=("min_score",),
         ),
     )
@@ -600,7 +647,7 @@ class TagTask(Task):
         (file,) = files
         if not is_tagged(file, model.labels, columns.encoding):
             table = read_table(file, text=columns.text_column, need_labels=False, encoding=columns.encoding)
-            return LabelledRows(EntityEvaluator(), table.texts, False)
+            return LabelledRows(EntityEvaluator(), table.texts, labelled=False)
         names = SimpleNamespace(words_column=None, tags_column=columns.label_column, encoding=columns.encoding)
         return read_tagged_rows(model, [file], names, min_rows=MIN_TAGGED_TEXTS)
 
@@ -618,7 +665,7 @@ class TagTask(Task):
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
         return [
-            [fact("entity", one.label, one.text, one.start, one.end, one.score) for one in entities]
+            [fact("entity", one.label, one.text, start=one.start, end=one.end, score=one.score) for one in entities]
             for entities in model.tag(texts, min_score=min_score)
         ]
 
@@ -628,6 +675,7 @@ class TagTask(Task):
         tags_column = columns.tags_column
         is_same = is_same_file(predictions, gold)
         is_table = has_tag_columns(gold, None, tags_column, columns.encoding) or file_type(gold) == ".json"
+
         if is_same and is_table:
             raise file_given_twice(gold, "a table has one column of tags")
         if is_same and tags_column is not None:
@@ -638,6 +686,7 @@ class TagTask(Task):
         if is_same and (number := num_columns(gold, columns.encoding)) < COLUMNS_OF_BOTH:
             found = format_count(number, "column")
             raise file_given_twice(gold, f"it has {found}, and needs three: words, gold tags and predicted tags")
+
         gold_column = "-2" if is_same else tags_column
         scheme = None if columns.scheme == "auto" else columns.scheme
         named: dict[str, Any] = {
@@ -645,6 +694,7 @@ class TagTask(Task):
             "scheme": scheme or "iob2",
             "encoding": columns.encoding,
         }
+
         read = (read_tagged(gold, tags=gold_column, **named), read_tagged(predictions, tags=tags_column, **named))
         return compare_tags(gold, predictions, *read, scheme)
 
@@ -658,19 +708,25 @@ def compare_tags(
             f"{path}: {format_count(len(predicted), 'sentence')}, but {gold_path} has {len(gold)}; give the same "
             "words, in order"
         )
+
     for one, other in zip(gold, predicted, strict=True):
         if one.words != other.words:
             words = f"{beginning(other)} is not {beginning(one)} of {one.where}"
             raise InputError(f"{other.where}: {words}; give the same words, in order")
+
     if scheme is None:
         scheme = detect_scheme([sentence.tags for sentence in gold])
         if scheme == "plain":
             logger.warning(f"{gold_path}: {plain_remark(sentence.tags for sentence in gold)}")
+
     for sentence in (*gold, *predicted):
         check_spans(sentence, scheme)
     predicted_scheme = scheme if scheme == "plain" else detect_scheme([sentence.tags for sentence in predicted])
-    gold_tags, predicted_tags = ([sentence.tags for sentence in sentences] for sentences in (gold, predicted))
+
+    gold_tags = [sentence.tags for sentence in gold]
+    predicted_tags = [sentence.tags for sentence in predicted]
     scores = tag_scores(gold_tags, predicted_tags, scheme, documents_of(gold))
+
     details = {
         "scheme": scheme,
         "illegal_gold": sum(find_illegal_tag(tags, scheme) is not None for tags in gold_tags),
@@ -707,20 +763,23 @@ def read_tagged_rows(
     trained = model.description.settings
     is_plain = model.description.metadata.get("scheme") == "plain"
     written: Scheme = "plain" if is_plain else "iob2" if requested == "auto" else requested
+
     by_file = [read_sentences(file, columns, trained, written) for file in files]
     sentences = [*chain.from_iterable(by_file)]
     scheme = detect_scheme([sentence.tags for sentence in sentences]) if requested == "auto" else requested
     if not is_plain:
         check_entity_tags(sentences, scheme, model.labels)
+
     evaluator = TagEvaluator(scheme, plain=is_plain or scheme == "plain")
     counts = {}
     if not evaluator.plain:
         counts["illegal_gold"] = sum(find_illegal_tag(sentence.tags, scheme) is not None for sentence in sentences)
+
     window = model.window_policy.size if trained.get("context") else 0
     while True:
         rows = [row for file in by_file for row in group_sentences(file, model.tokenizer, window)]
         if len(rows) >= min(min_rows, len(sentences)):
-            return LabelledRows(evaluator, rows, True, counts)
+            return LabelledRows(evaluator=evaluator, rows=rows, labelled=True, counts=counts)
         window //= 2
 
 

@@ -87,7 +87,7 @@ class TaggedTexts:
     ) -> TaggedTexts:
         """Texts, each read on its own, with no label at any word."""
         sentences = [
-            Sentence(tuple(words), (tagset.names[0],) * len(words), where, document)
+            Sentence(words=tuple(words), tags=(tagset.names[0],) * len(words), where=where, document=document)
             for document, (text, where) in enumerate(zip(table.texts, table.where, strict=True))
             if (words := text.split())
         ]
@@ -204,8 +204,8 @@ def documents_of(sentences: Sequence[Sentence]) -> list[str]:
 
 
 def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns of words and of tags in a file: those of the settings, else those of fine-tuning (`trained`, its
-    settings) if they fit the file."""
+    """The columns of words and of tags in a file: the columns of the settings, else the columns of fine-tuning
+    (`trained`, its settings) if they fit the file."""
     named = {use: getattr(settings, f"{use}_column") for use in ("words", "tags")}
     if has_tag_columns(file, named["words"], named["tags"], getattr(settings, "encoding", None)):
         return resolve_columns(file, settings, trained, ("words", "tags"))
@@ -245,7 +245,8 @@ def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window:
         length = len(tokenizer.ids(join_words(sentence.words)))
         if group and (num_tokens + length > room or sentence.document != group[0].document):
             yield group
-            group, num_tokens = [], 0
+            group = []
+            num_tokens = 0
         group.append(sentence)
         num_tokens += length
     if group:
@@ -253,7 +254,7 @@ def group_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, window:
 
 
 def all_words(sentences: Sequence[Sentence]) -> Sequence[str]:
-    """The words of all sentences, in order; those of a single sentence as they are."""
+    """The words of all sentences, in order; the words of a single sentence as they are."""
     if len(sentences) == 1:
         return sentences[0].words
     return [*chain.from_iterable(sentence.words for sentence in sentences)]

@@ -57,13 +57,23 @@ class TextExamples:
         """These texts only."""
         second = self.second and self.second.take(rows)
         units = [self.units[row] for row in rows]
-        return TextExamples([self.windows[row] for row in rows], self.targets[[*rows]], units, second)
+        return TextExamples(
+            windows=[self.windows[row] for row in rows],
+            targets=self.targets[[*rows]],
+            units=units,
+            second=second,
+        )
 
     def joined(self, other: TextExamples) -> TextExamples:
-        """These texts, and those of another set."""
+        """These texts, and the texts of another set."""
         second = self.second.joined(other.second) if self.second and other.second else None
         targets = np.concatenate([self.targets, other.targets])
-        return TextExamples(self.windows + other.windows, targets, self.units + other.units, second)
+        return TextExamples(
+            windows=self.windows + other.windows,
+            targets=targets,
+            units=self.units + other.units,
+            second=second,
+        )
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -110,6 +120,7 @@ class TextExamples:
         )
 
     def describe(self) -> str:
-        lengths, num_long = self.lengths, sum(len(windows) > 1 for windows in self.windows)
+        lengths = self.lengths
+        num_long = sum(len(windows) > 1 for windows in self.windows)
         kind = "pairs" if self.second else "texts"
         return f"{len(lengths):,} {kind}, {describe_lengths(lengths)}; {num_long:,} read in windows"

@@ -48,7 +48,8 @@ class TextEvaluator(Evaluator[TextRow, Prediction]):
 
     def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
         bounds = self.intervals(gold, predictions, units) if intervals else None
-        scores, counts = self.scores(gold, predictions), {"texts": len(gold)}
+        scores = self.scores(gold, predictions)
+        counts = {"texts": len(gold)}
         return Scores.with_intervals(self.primary, scores, bounds, counts=counts, secondary=self.secondary)
 
 
@@ -100,9 +101,9 @@ def log_notes(source: TableSource, table: Table) -> None:
 def read_trained_table(
     model: LoadedModel, file: TableSource, columns: Any, *, need_labels: bool, group: str | None = None
 ) -> Table:
-    """Read a table by the named columns, else by those of the fine-tuning, else by the usual names.
+    """Read a table by the named columns, else by the columns of the fine-tuning, else by the usual names.
 
-    group: column of groups. None: that of the fine-tuning, if the file has it.
+    group: column of groups. None: the one of the fine-tuning, if the file has it.
 
     InputError if the table has pairs and the model was fine-tuned on single texts, or the reverse.
     """

@@ -38,7 +38,7 @@ PAIR_FEATURES = {"distance": "|u - v|", "pair": "u, v, |u - v| and u * v"}  # of
 
 
 class HeadInput(NamedTuple):
-    """What a head on texts reads: a pooling ("cls", "mean", or one of PAIR_FEATURES) of the output of the encoder's
+    """The input of a head on texts: a pooling ("cls", "mean", or one of PAIR_FEATURES) of the output of the encoder's
     first `layers` layers; None: of all."""
 
     pooling: str
@@ -134,7 +134,7 @@ class TextTask(TrainingTask):
     @property
     @abstractmethod
     def linear_kind(self) -> Kind:
-        """What linear models of the rows predict."""
+        """The kind of prediction of linear models of the rows."""
 
     @property
     def balanced(self) -> bool:
@@ -169,7 +169,7 @@ class TextTask(TrainingTask):
         """Warnings about the rows."""
 
     def with_all_rows(self, *, keep_test: bool) -> Self:
-        """The task whose training rows are those of train, dev and test; keep_test: test stays apart."""
+        """The task whose training rows are the rows of train, dev and test; keep_test: test stays apart."""
         apart = {"test"} if keep_test else set[str]()
         parts = [table for split, table in self.tables.items() if split not in apart]
         joined = join_tables(self.settings.train, parts)
@@ -180,7 +180,7 @@ class TextTask(TrainingTask):
 
     @property
     def head_inputs(self) -> list[HeadInput]:
-        """What a head on the frozen encoder can read, the best guess first.
+        """The inputs that a head on the frozen encoder can read, the best guess first.
 
         The last layers of an encoder that was trained for sentence vectors represent the topic of a text, and few
         examples do not suffice to learn anything else from them: its first KEPT_LAYERS come first.
@@ -311,13 +311,21 @@ class TextTask(TrainingTask):
         return self.encode(teacher, targets, separate)
 
     def with_unlabelled(self) -> Self:
-        train, examples = self.tables["train"], self.data["train"]
+        train = self.tables["train"]
+        examples = self.data["train"]
         added = read_unlabelled(self.settings, pairs=train.pairs is not None)
         targets = np.full((len(added), *examples.targets.shape[1:]), self.no_label, examples.targets.dtype)
         separate = examples.second is not None
         reader = text_reader(self.settings.windows, self.pretrained)
         more = TextExamples.encode(added, targets, *reader, separate=separate)
         pairs = None if train.pairs is None or added.pairs is None else train.pairs + added.pairs
-        table = Table(train.texts + added.texts, pairs, None, train.where + added.where, columns=train.columns)
-        tables, data = {**self.tables, "train": table}, {**self.data, "train": examples.joined(more)}
+        table = Table(
+            texts=train.texts + added.texts,
+            pairs=pairs,
+            labels=None,
+            where=train.where + added.where,
+            columns=train.columns,
+        )
+        tables = {**self.tables, "train": table}
+        data = {**self.data, "train": examples.joined(more)}
         return replace(self, tables=tables, data=data)  # type: ignore[type-var]

@@ -44,7 +44,9 @@ BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more fo
 INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 TEACHER_TEMPERATURE = 2.0  # of the softmax over the scores of both models (Hinton 2015)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
-UNCALIBRATED, CALIBRATED = "calibration_error_before", "calibration_error"  # among the metrics of a split
+# Names among the metrics of a split.
+UNCALIBRATED = "calibration_error_before"
+CALIBRATED = "calibration_error"
 
 
 class Examples(Protocol):
@@ -128,7 +130,8 @@ class Distilled:
         return dict.fromkeys(self.weights, self.objective.num_targets(batch))
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> Mapping[str, Loss]:
-        num_targets, losses = self.objective.num_targets(batch), {}
+        num_targets = self.objective.num_targets(batch)
+        losses = {}
         for name, weight in self.weights.items():
             loss = self.objective.teacher_loss if name == TEACHER else self.objective.label_loss
             total, _ = loss(outputs, batch)
@@ -174,7 +177,7 @@ class Scoring(ABC):
 
     metric: the one to report and to select weights by; higher is better. trivial_baseline: name of the prediction that
     needs no learning; its metric is the `baseline` of `compute_metrics`. ragged_outputs: whether the outputs for an
-    example have a row per token, so that those of a batch are concatenated. has_row_losses: whether `row_losses`
+    example have a row per token, so that the outputs of a batch are concatenated. has_row_losses: if `row_losses`
     exists.
     """
 
@@ -217,7 +220,7 @@ class Scoring(ABC):
         return self.evaluator.compare(predictions.gold, predictions.predicted, predictions.groups)
 
     def compared_outputs(self, outputs: Any) -> Sequence[Any]:
-        """What is compared of the outputs of a model before and after training: the mean of the metric of these."""
+        """The parts of a model's outputs whose metric, averaged, is compared before and after training."""
         return [outputs]
 
     def row_losses(self, split: str, outputs: Any) -> Tensor:
@@ -371,7 +374,7 @@ class TrainingTask(ABC):
     def soft_labels(self, reader: TrainingTask, outputs: Any) -> list[Tensor]:
         """The teacher's outputs for each training example, as the objective's `teacher_loss` compares them.
 
-        reader: the task as the teacher reads it. outputs: those of the teacher for train.
+        reader: the task as the teacher reads it. outputs: the outputs of the teacher for train.
         """
         import torch
 
@@ -445,7 +448,8 @@ def check_task(teacher: Checkpoint, task: str, source: object) -> None:
 
 def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:
     """Random rows, in order, whose counts (such as labelled tokens) add up to at least `target`, or all rows."""
-    rows, total = [], 0
+    rows = []
+    total = 0
     for row in generator(seed, Purpose.FOLDS).permutation(len(counts)).tolist():
         if total >= target:
             break
@@ -489,7 +493,8 @@ class BatchPlan:
 
     @staticmethod
     def of(task: TrainingTask) -> BatchPlan:
-        settings, limits = task.settings, (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
+        settings = task.settings
+        limits = (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
         return BatchPlan(settings.batch_size, settings.batch_tokens, settings.gradient_accumulation, *limits)
 
     def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
@@ -529,7 +534,8 @@ def compute_outputs(
     """`forward` for each example, in order, without gradients, float32."""
     import torch
 
-    device, sizes = next(model.parameters()).device, examples.sizes
+    device = next(model.parameters()).device
+    sizes = examples.sizes
     outputs: dict[int, Floats] = {}
     with torch.inference_mode():
         model.eval()

@@ -134,7 +134,9 @@ def test_the_plain_part_of_a_message_is_read_or_else_its_html(tmp_path, parts, t
     (part,) = read(write(tmp_path / "a.eml", f"{HEAD}{parts}--x--\n".replace("\n", "\r\n")))
     assert part.text == f"# Late fe\u00e9s\n\n{text}".strip()
     assert part.metadata == {
-        **{"subject": "Late fe\u00e9s", "from": "Ann <ann@example.org>", "to": "b@example.org"},
+        "subject": "Late fe\u00e9s",
+        "from": "Ann <ann@example.org>",
+        "to": "b@example.org",
         "date": "2015-01-05T10:00:00+01:00",
     }
 

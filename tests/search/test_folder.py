@@ -44,8 +44,12 @@ def test_what_is_skipped_is_counted_by_reason(tmp_path):
     skipped = Counter()
     assert found(tmp_path, skipped=skipped) == ["a.md"]
     assert skipped == {
-        **{"hidden": 4, "named in .gitignore": 1, "not a regular file": 1},
-        **{"of type .exe": 2, "of type .tar.gz": 1, "without a type": 1},
+        "hidden": 4,
+        "named in .gitignore": 1,
+        "not a regular file": 1,
+        "of type .exe": 2,
+        "of type .tar.gz": 1,
+        "without a type": 1,
     }
     assert found(tmp_path, hidden=True) == [".cache/a.md", ".hidden.md", "a.md"]
 
@@ -108,8 +112,14 @@ def test_links_within_the_roots_are_followed_once_and_others_not(tmp_path):
     make(tmp_path, "root/a.md", "root/.hidden/b.md", "outside/c.md", "outside/folder/d.md", "root-2/e.md")
     root = tmp_path / "root"
     for name, target in {
-        **{"0-same.md": "a.md", "1-hidden.md": ".hidden/b.md", "loop": ".", "broken.md": "none.md", "self": "self"},
-        **{"out.md": "../outside/c.md", "out": "../outside/folder", "near.md": "../root-2/e.md"},
+        "0-same.md": "a.md",
+        "1-hidden.md": ".hidden/b.md",
+        "loop": ".",
+        "broken.md": "none.md",
+        "self": "self",
+        "out.md": "../outside/c.md",
+        "out": "../outside/folder",
+        "near.md": "../root-2/e.md",
     }.items():
         (root / name).symlink_to(target)
     skipped = Counter()

@@ -16,9 +16,11 @@ from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, is_compress
 
 # Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
 # 90,000 tokens, a minute or two of a large model on a CPU.
-ROWS, BYTES = 8192, 1 << 18
+ROWS = 8192
+BYTES = 1 << 18
 SCORES = 1 << 20  # label scores per block, of some 60 bytes each
-NUM_SAMPLES, SAMPLE_SIZE = 64, 1 << 18  # parts of a file in which lines are counted, and their bytes
+NUM_SAMPLES = 64  # parts of a file in which lines are counted
+SAMPLE_SIZE = 1 << 18  # bytes of such a part
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,24 @@ def split_into_blocks(
     many, blocks have fewer rows. first: the index of the first row.
     """
     max_rows = max(1, min(ROWS, SCORES // scores))
-    block, size, number = Block(), 0, first - 1
+    block = Block()
+    size = 0
+    number = first - 1
+
     for row in inputs:
         if row is None:
             if len(block):
                 yield block
-            block, size = Block(), 0
+            block = Block()
+            size = 0
             continue
+
         number += 1
         length = num_bytes(row)
         if len(block) == max_rows or (len(block) and size + length > BYTES):
             yield block
-            block, size = Block(), 0
+            block = Block()
+            size = 0
         size += length
         if not isinstance(row, InputError):
             block.row_numbers.append(number)
@@ -161,7 +169,8 @@ def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
             return int(pyarrow.parquet.read_metadata(path).num_rows)
         except (pyarrow.ArrowException, OSError):
             return None  # reading the rows raises an error that explains it
-    share, size = 1.0, path.stat().st_size
+    share = 1.0
+    size = path.stat().st_size
     if file_type(path) == ".csv" and not detect_format(path, encoding):
         try:
             share = rows_per_line(path, ROWS, encoding)
@@ -173,7 +182,8 @@ def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
         for offset in range(0, size, max(SAMPLE_SIZE, size // NUM_SAMPLES)):
             opened.seek(offset)
             sample = opened.read(SAMPLE_SIZE)
-            num_lines, num_bytes = num_lines + sample.count(b"\n"), num_bytes + len(sample)
+            num_lines += sample.count(b"\n")
+            num_bytes += len(sample)
     if num_bytes == size and not sample.endswith(b"\n"):
         num_lines += 1  # the last line may have no end
     return round(share * num_lines / num_bytes * size) if num_bytes else None

@@ -37,16 +37,36 @@ def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
     settings = job.settings
     size = sum(map(size_of, files))
     num_rows = _num_rows(files, settings, job.model)
+
     is_cpu = job.model.device == "cpu"
     hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
     price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
+
     block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
     if not num_rows or block is None or not block.inputs:
-        return Estimate(len(files), num_parts, size, num_rows, None, None, price)
+        return Estimate(
+            files=len(files),
+            parts=num_parts,
+            bytes=size,
+            rows=num_rows,
+            seconds=None,
+            dollars=None,
+            price=price,
+        )
+
     start = time.perf_counter()
     jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
     seconds = (time.perf_counter() - start) / len(block) * num_rows
-    return Estimate(len(files), num_parts, size, num_rows, seconds, hour * seconds / 3600, price)
+
+    return Estimate(
+        files=len(files),
+        parts=num_parts,
+        bytes=size,
+        rows=num_rows,
+        seconds=seconds,
+        dollars=hour * seconds / 3600,
+        price=price,
+    )
 
 
 def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) -> int | None:
@@ -54,6 +74,7 @@ def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) ->
     nothing is known of it."""
     sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
     num_rows = num_bytes = 0
+
     for file in sample:
         size = size_of(file)
         if size > SAMPLE_SIZE:
@@ -64,6 +85,7 @@ def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) ->
         if rows is not None:
             num_rows += rows
             num_bytes += size
+
     total = sum(map(size_of, files))
     if not num_bytes:
         return None if total else 0

@@ -27,7 +27,13 @@ def open_file_job(settings: Embed | Predict, model: Predictor, form: Parquet) ->
         rows = RowsOfFile(_raise(not_permitted(error)), is_part=True)
     else:
         return job if job.inputs.has_rows() or form is NO_COLUMNS else replace(job, writer=form)
-    return jobs.Job(settings, model, rows, _compute_nothing, form)
+    return jobs.Job(
+        settings=settings,
+        model=model,
+        inputs=rows,
+        compute=_compute_nothing,
+        writer=form,
+    )
 
 
 def _raise(error: InputError) -> Iterator[ModelInput]:

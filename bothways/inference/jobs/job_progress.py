@@ -48,7 +48,8 @@ class JobProgress(ProgressBar):
             self.logged = now
         if self.logs and now - self.logged >= LINE_EVERY:
             self.logged = now
-            total, left = "", ""
+            total = ""
+            left = ""
             if self.total is not None and self.total > done:
                 total = f" of about {self.total:,}"
                 left = f", {format_duration((self.total - done) / speed)} left" if speed else ""

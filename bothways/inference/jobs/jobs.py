@@ -48,8 +48,20 @@ from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.
 IGNORED_SETTINGS = {
-    *("model", "file", "text", "pair", "out", "resume", "on_error", "dtype", "device", "json"),
-    *("workers", "ray", "mixed", "dry_run"),
+    "model",
+    "file",
+    "text",
+    "pair",
+    "out",
+    "resume",
+    "on_error",
+    "dtype",
+    "device",
+    "json",
+    "workers",
+    "ray",
+    "mixed",
+    "dry_run",
 }
 
 SHOWN_SCORES = 5  # labels of a row of a .csv or .tsv: in 77 columns, label and score are not found
@@ -82,19 +94,19 @@ class Job:
 
 
 def open_job(settings: Embed | Predict, model: Predictor | None = None) -> Job:
-    """model: that of the settings; None: to be loaded."""
+    """model: the model of the settings; None: to be loaded."""
     if isinstance(settings, Embed):
         return _embed_job(settings, model or load_for(settings))
     model = model or load_for(settings)
     kept = _kept_columns(settings, model)
     assert settings.out is not None
     return Job(
-        settings,
-        model,
-        RowsOfFile(read_inputs(model, settings, kept), is_part=settings.writes_parts),
-        _prediction_function(model, settings, kept),
-        _table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
-        scores_per_row(model, settings),
+        settings=settings,
+        model=model,
+        inputs=RowsOfFile(read_inputs(model, settings, kept), is_part=settings.writes_parts),
+        compute=_prediction_function(model, settings, kept),
+        writer=_table(settings.out, _output_columns(model, settings, kept), settings.escape_formulas),
+        scores=scores_per_row(model, settings),
     )
 
 
@@ -116,7 +128,14 @@ def _embed_job(settings: Embed, model: Predictor) -> Job:
 
     writer = writers.Npy(width) if settings.out.suffix == ".npy" else _table(settings.out, writers.vector_column(width))
     rows = RowsOfFile(inputs, is_part=settings.writes_parts)
-    return Job(settings, model, rows, compute, writer, width=width)
+    return Job(
+        settings=settings,
+        model=model,
+        inputs=rows,
+        compute=compute,
+        writer=writer,
+        width=width,
+    )
 
 
 def check_is_one(settings: Embed | Predict) -> None:
@@ -137,9 +156,12 @@ def check_is_one(settings: Embed | Predict) -> None:
 
 def write(job: Job) -> Journal:
     """Write the results of all rows to one file."""
-    settings, out = job.settings, job.settings.out
+    settings = job.settings
+    out = job.settings.out
     assert out is not None
-    threads, blocks = threads_of(settings), job.blocks()
+    threads = threads_of(settings)
+    blocks = job.blocks()
+
     with open_output(out, job.writer, reproduction_facts(settings, job.model, threads)) as output:
         if settings.resume and not output.journal.blocks:
             logger.info(f"{out}: nothing to resume; beginning at the first row")
@@ -148,8 +170,10 @@ def write(job: Job) -> Journal:
         with JobProgress(out.name, num_rows, done=output.journal.rows) as progress:
             for block, (computed, results) in _results(job, blocks, progress):
                 output.add(block, computed, results)
+
         if job.inputs.error is not None:
             logger.warning(f"{job.inputs.error}; what comes before it is kept")
+
         return output.finish()
 
 
@@ -167,7 +191,7 @@ def _results(job: Job, blocks: Iterator[Block], progress: JobProgress) -> Iterat
 
 
 def threads_of(settings: Embed | Predict) -> int:
-    """The threads of each worker: its share of the cores, or one under Ray; without workers those of this process."""
+    """The threads of each worker: its share of the cores, or one under Ray; without workers, of this process."""
     if settings.workers is None and settings.ray is None:
         return num_threads()
     return 1 if settings.ray else max(1, num_cores() // (settings.workers or 1))
@@ -192,9 +216,11 @@ def predict_blocks(settings: Predict) -> Iterator[list[writers.ResultRow]]:
         raise InputError(f"resume needs an output file; name it with {flag('out')}")
     if settings.text is None:
         check_is_one(settings)
+
     model = load_for(settings)
     kept = _kept_columns(settings, model)
     compute = _prediction_function(model, settings, kept)
+
     # On a terminal the predictions themselves show the progress.
     with JobProgress(
         "predict", estimate_num_rows(settings.file, settings.encoding), bar=not sys.stdout.isatty()
@@ -223,20 +249,24 @@ def _kept_columns(settings: Predict, model: Predictor) -> dict[str, str]:
         available = [*first_columns(settings.file, settings.encoding)]
     else:
         available = all_columns(settings.file, settings.encoding)
+
     if settings.keep_columns is None:
         names = [*filter(None, [id_column((*available,))])]
     elif settings.keep_columns in ("all", *available):
         names = available if settings.keep_columns == "all" else [settings.keep_columns]
     else:
         names = [name.strip() for name in settings.keep_columns.split(",")]
+
     if missing := [name for name in names if name not in available]:
         source = settings.file if settings.text is None else flag("text")
         raise no_such_column(source, missing[0], available, f"name others with {flag('keep_columns')}")
+
     columns = result_columns(settings, model)
     taken = {*columns, *(["line"] if _writes_lines(settings) else [])}
     if settings.out is not None and settings.out.suffix in (".csv", ".tsv"):
         taken |= {*map(probability_column, score_labels(columns))}
-    if "id" in columns:  # that of the question
+
+    if "id" in columns:  # the id of the question
         names = [name for name in names if name != "id"]
     return rename_columns(names, taken)
 
@@ -279,7 +309,10 @@ def _prediction_function(model: Predictor, settings: Predict, kept: Mapping[str,
     if settings.coverage is not None:
         logger.info(stored_calibration(model.description.metadata).guarantee(settings.coverage))
     predict_rows: Callable[..., list[writers.ResultRow]] = partial(
-        task.predict_rows, model, long=settings.long, **options
+        task.predict_rows,
+        model,
+        long=settings.long,
+        **options,
     )
     if settings.in_scope is not None:
         logger.info(promise(stored_scope(model.description), settings.in_scope))
@@ -320,7 +353,12 @@ def num_scores(settings: Predict, model: Predictor) -> int | None:
 
 def _table(out: Path, columns: writers.Columns, escape_formulas: bool = False) -> writers.ResultFormat:
     if out.suffix in (".csv", ".tsv"):
-        return writers.Separated([*columns], out.suffix == ".tsv", escape_formulas, score_labels(columns))
+        return writers.Separated(
+            columns=[*columns],
+            tabs=out.suffix == ".tsv",
+            escape_formulas=escape_formulas,
+            labels=score_labels(columns),
+        )
     return writers.JsonLines() if out.suffix == ".jsonl" else writers.Parquet(columns)
 
 
@@ -357,7 +395,8 @@ def read_inputs(model: Predictor, settings: Predict, kept: Mapping[str, str]) ->
 
 def _literal_input(model: Predictor, settings: Predict, kept: Iterable[str]) -> ModelInput:
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
-    row, kind = _literal_row(settings), TASKS[model.task].load().inputs
+    row = _literal_row(settings)
+    kind = TASKS[model.task].load().inputs
     if "pair" not in row and (kind == "questions" or model.reads_pairs):
         raise InputError(
             f"text: this model reads two texts; give the second (the passage of a question) with {flag('pair')}"
@@ -414,7 +453,8 @@ def compute_block(
         except InputError as error:
             if not block.row_numbers:
                 raise
-            first, last = block.row_numbers[0], block.row_numbers[-1]
+            first = block.row_numbers[0]
+            last = block.row_numbers[-1]
             raise InputError(f"{_source(settings)}: rows {first} to {last}: {error}") from None
 
 

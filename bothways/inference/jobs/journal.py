@@ -1,8 +1,12 @@
 """Resumable output files with a journal, written block by block.
 
 A command that is killed at any moment can be resumed after the last complete block; the finished file has the same
-bytes as that of an uninterrupted command. Until then there are three files next to OUT: .OUT.partial, the results so
-far; .OUT.skipped.partial, the skipped rows; and .OUT.partial.json, the journal with the number of valid bytes in both.
+bytes as the file of an uninterrupted command. Until then there are three files next to OUT:
+
+- .OUT.partial: the results so far,
+- .OUT.skipped.partial: the skipped rows,
+- .OUT.partial.json: the journal with the number of valid bytes in both.
+
 The journal is rewritten after each block has been synced to disk.
 """
 
@@ -105,7 +109,11 @@ class PartialOutput:
     def __init__(
         self, out: Path, form: ResultFormat, journal: Journal, results: "AppendOnlyFile", skipped: "AppendOnlyFile"
     ) -> None:
-        self.out, self.form, self.journal, self.results, self.skipped = out, form, journal, results, skipped
+        self.out = out
+        self.form = form
+        self.journal = journal
+        self.results = results
+        self.skipped = skipped
 
     def skip_done(self, blocks: Iterator[Block]) -> None:
         """Skip the blocks that are done. InputError if they have changed."""

@@ -26,7 +26,8 @@ from bothways.tasks.task import split_pairs
 from bothways.text.data.stream import ModelInput, all_columns, has_lines
 from bothways.text.data.tables import rename_columns
 
-SUFFIXES, COLUMNS = (".csv", ".tsv"), ("label", "suggested", "confidence")
+SUFFIXES = (".csv", ".tsv")
+COLUMNS = ("label", "suggested", "confidence")
 
 
 def write_rows_to_label(settings: Predict) -> Journal:
@@ -40,7 +41,10 @@ def write_rows_to_label(settings: Predict) -> Journal:
     model = load_for(settings)
     model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
     kept = _columns_to_label(all_columns(settings.file, settings.encoding))
-    pool, kept_rows, errors, num_rows = CandidatePool(settings.label_next), dict[int, ModelInput](), dict[int, str](), 0
+    pool = CandidatePool(settings.label_next)
+    kept_rows = dict[int, ModelInput]()
+    errors = dict[int, str]()
+    num_rows = 0
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
         return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
@@ -64,7 +68,7 @@ def write_rows_to_label(settings: Predict) -> Journal:
 
 
 def _columns_to_label(names: Sequence[str]) -> dict[str, str]:
-    """All input columns and their names in the result, where no column but ours is found as that of the labels."""
+    """All input columns and their names in the result, where only our column is found as the column of the labels."""
     taken = {name for name in names if name.strip().lower() in COLUMNS}
     return rename_columns(names, {"line", *COLUMNS, *taken})
 

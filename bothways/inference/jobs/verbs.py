@@ -33,16 +33,21 @@ def predict(settings: Predict) -> Journal | Estimate:
 def _run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     if (settings.mixed or settings.ray) and not settings.writes_parts:
         raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
+
     if settings.writes_parts or (settings.out is not None and settings.out.suffix == ".parquet"):
         require(settings.out, "pyarrow")
+
     if settings.writes_parts:
         written: tuple[jobs.Job, Journal | Estimate] = load_name(PARTS)(settings)
         return written
+
     if getattr(settings, "text", None) is None:
         jobs.check_is_one(settings)
+
     if not settings.dry_run:
         job = jobs.open_job(settings)
         return job, jobs.write(job)
+
     if settings.file == "-":
         raise InputError("dry_run: standard input is not known before it is read; name a file")
     open_file(as_path(settings.file)).close()

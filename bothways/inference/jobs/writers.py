@@ -223,6 +223,7 @@ def _row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
         size += batch.nbytes
         if size >= ROW_GROUP:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
     if group:
         yield group

@@ -23,14 +23,14 @@ from bothways.text.tokenizer.basic import Splitter
 SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
 BOUND_KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset")}  # the second ones are doccano's
 REFUSED = ("reject", "ignore")  # values of Prodigy's column `answer`
-LAYOUTS = (
+LAYOUTS = (  # of a row, for messages
     '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
     '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or ents, spans, label, labels)',
     '{"text": "In Rome", "entities": [[3, 7, "CITY"]]}',
     '["In Rome", {"entities": [[3, 7, "CITY"]]}]',
     'Label Studio\'s {"data": {"text": "In Rome"}, "annotations": [{"result": [{"value": {"start": 3, "end": 7, '
     '"labels": ["CITY"]}}]}]}',
-)  # of a row, for messages
+)
 # BERT's words without its normalization, so that each is a slice of the text.
 SPLITTER = Splitter(lowercase=False, strip_accents=False)
 
@@ -151,7 +151,7 @@ def _spans_key(row: TableRow) -> str | None:
 
 
 def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each element of a .json that holds a list, or of JSON lines; those of spaCy are unpacked."""
+    """(location, row) for each element of a .json that holds a list, or of JSON lines; rows of spaCy are unpacked."""
     rows = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
     unpacked = [(where, row) for where, packed in rows for row in _unpacked(packed)]
     return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
@@ -191,7 +191,7 @@ def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
 
 
 def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
-    """The rows of a .json that holds a list; those of tasks of Label Studio with their text as the column "text"."""
+    """The rows of a .json that holds a list; tasks of Label Studio have their text as the column "text"."""
     for where, row in read_annotation_file(path):
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
@@ -200,7 +200,10 @@ def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
 
 
 def accepted_rows(
-    path: TableSource, located_rows: list[tuple[RowLocation, TableRow]], errors: RowErrors, *used: str | None
+    path: TableSource,
+    located_rows: list[tuple[RowLocation, TableRow]],
+    errors: RowErrors,
+    used: Sequence[str | None] = (),
 ) -> list[tuple[RowLocation, TableRow]]:
     """The rows without those that Prodigy's `answer` rejects or ignores, and without tasks of Label Studio that have no
     annotation, or only cancelled ones. `errors` receives a note with their number.
@@ -245,7 +248,7 @@ def annotated_sentences(
             words = split_words(text)
             if words:
                 tags = spans_to_tags(changes.fit(where, words, spans), len(words), scheme)
-                sentences.append(Sentence(words, tuple(tags), where, len(sentences)))
+                sentences.append(Sentence(words=words, tags=tuple(tags), where=where, document=len(sentences)))
             else:
                 changes.blank.append(where)
         except InputError as error:
@@ -275,11 +278,13 @@ class Changes:
 
     def fit(self, where: str, words: TextWords, spans: Sequence[TextSpan]) -> list[Span]:
         """The spans of words that cover the spans of characters, without overlaps. InputError if one covers no word."""
-        text, kept = words.text, list[Span]()
+        text = words.text
+        kept = list[Span]()
         is_taken = [False] * len(words)
         ends = [start + len(word) for start, word in zip(words.starts, words, strict=True)]
         for span in sorted(dict.fromkeys(spans), key=lambda span: (span.start - span.end, span.start)):
-            first, last = bisect_right(ends, span.start), bisect_left(words.starts, span.end)
+            first = bisect_right(ends, span.start)
+            last = bisect_left(words.starts, span.end)
             shown = f"{span.label} {shorten(repr(text[span.start : span.end]))} at {span.start}"
             if first >= last:
                 raise InputError(f"{where}: {shown} covers no word; correct its offsets or remove it")
@@ -318,10 +323,15 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
     """
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
+
     if _is_task(row):
-        text, name, values = _task_text(where, row["data"]), "result", list(_task_values(where, row, changes))
+        text = _task_text(where, row["data"])
+        name = "result"
+        values = list(_task_values(where, row, changes))
     elif (key := _spans_key(row)) is not None and "text" in row:
-        text, name, values = row["text"], key, row[key]
+        text = row["text"]
+        name = key
+        values = row[key]
     else:
         if key is not None:
             raise InputError(
@@ -329,13 +339,16 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
             )
         listed = ", ".join(map(str, row)) or "none"
         raise InputError(f"{where}: no text with a list of entities (there are: {listed}); {layouts_message()}")
+
     if not isinstance(text, str):
         raise InputError(f"{where}: 'text' holds {shorten(repr(text))}, not text; fix the row or drop it")
     if not isinstance(values, list):
         raise InputError(f"{where}: {name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
+
     places = [f"{where}: {name}[{index}]" for index in range(len(values))]
     spans = [_span(place, value) for place, value in zip(places, values, strict=True)]
     expected = [value.get("text") if isinstance(value, Mapping) else None for value in values]
+
     try:
         return text, [*map(_placed, places, spans, expected, repeat(text))]
     except InputError:
@@ -378,7 +391,8 @@ def _span(where: str, value: Any) -> TextSpan:
     if isinstance(value, list):
         if len(value) != 3:
             raise InputError(f"{where}: holds {shorten(repr(value))}, not [start, end, label]; fix it")
-        bounds, label = dict(zip(BOUND_KEYS, value, strict=False)), value[2]
+        bounds = dict(zip(BOUND_KEYS, value, strict=False))
+        label = value[2]
     elif isinstance(value, Mapping):
         bounds = {name: next((value[key] for key in keys if key in value), None) for name, keys in BOUND_KEYS.items()}
         label = value.get("label", value.get("labels"))

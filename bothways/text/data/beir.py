@@ -13,9 +13,12 @@ from bothways.base.errors import InputError, format_count
 from bothways.text.data.tables import TableRow, iter_rows
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, read_lines
 
-QUERY, DOCUMENT = ("query", "query-id", "query_id", "qid"), ("document", "corpus-id", "corpus_id", "doc", "doc_id")
+QUERY = ("query", "query-id", "query_id", "qid")
+DOCUMENT = ("document", "corpus-id", "corpus_id", "doc", "doc_id")
 GRADE = SCORE = ("score", "grade", "relevance", "label")
-QRELS_COLUMNS, RUN_COLUMNS = (0, 2, 3), (0, 2, 4)  # indices of query, document and value among TREC's 4 and 6 columns
+# Indices of query, document and value.
+QRELS_COLUMNS = (0, 2, 3)  # of TREC's 4 columns
+RUN_COLUMNS = (0, 2, 4)  # of TREC's 6 columns
 TABLE_TYPES = (".csv", ".tsv", ".jsonl", ".parquet", *EXPLICIT_TYPES)
 Qrels = dict[str, dict[str, float]]  # {query: {document: grade or score}}
 

@@ -18,19 +18,52 @@ from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
 
 PAIR_NAMES = (  # common names of first and second texts
-    *(("text_a", "text_b"), ("text1", "text2"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b")),
-    *(("question1", "question2"), ("premise", "hypothesis"), ("#1 string", "#2 string")),
-    *(("question", second) for second in ("sentence", "answer", "passage", "context")),
-    *(("query", "passage"), ("query", "document"), ("anchor", "positive")),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("#1 string", "#2 string"),
+    ("question", "sentence"),
+    ("question", "answer"),
+    ("question", "passage"),
+    ("question", "context"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("anchor", "positive"),
 )
 TEXT_NAMES = (
-    *("sentence", "content", "review", "tweet", "comment", "document", "abstract", "headline"),
+    "sentence",
+    "content",
+    "review",
+    "tweet",
+    "comment",
+    "document",
+    "abstract",
+    "headline",
     *dict.fromkeys(first for first, _ in PAIR_NAMES),
 )
-LABEL_NAMES = (
-    "labels gold gold_label class category target score sentiment intent rating stars similarity similarity_score"
-    " relatedness relatedness_score entailment_judgment is_duplicate quality"
-).split()
+LABEL_NAMES = [
+    "labels",
+    "gold",
+    "gold_label",
+    "class",
+    "category",
+    "target",
+    "score",
+    "sentiment",
+    "intent",
+    "rating",
+    "stars",
+    "similarity",
+    "similarity_score",
+    "relatedness",
+    "relatedness_score",
+    "entailment_judgment",
+    "is_duplicate",
+    "quality",
+]
 FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}  # whether a text has a label
 Columns = tuple[str, ...]  # joined into one text, in this order
 LabelCheck = Callable[[str, str], object]  # (location, label); raises InputError for an unusable label
@@ -61,7 +94,15 @@ class Table:
         columns = (self.texts, self.pairs, self.labels, self.groups)
         texts, pairs, labels, groups = (column and [column[row] for row in rows] for column in columns)
         assert texts is not None
-        return Table(texts, pairs, labels, [self.where[row] for row in rows], self.notes, groups, self.columns)
+        return Table(
+            texts=texts,
+            pairs=pairs,
+            labels=labels,
+            where=[self.where[row] for row in rows],
+            notes=self.notes,
+            groups=groups,
+            columns=self.columns,
+        )
 
     @cached_property
     def keys(self) -> list[tuple[str, ...]]:
@@ -94,13 +135,13 @@ def join_tables(source: TableSource, tables: Sequence[Table]) -> Table:
         return [value for column in known for value in column] if len(known) == len(tables) else None
 
     return Table(
-        [text for table in tables for text in table.texts],
-        joined([table.pairs for table in tables]),
-        joined([table.labels for table in tables]),
-        [where for table in tables for where in table.where],
-        tuple(dict.fromkeys(note for table in tables for note in table.notes)),
-        joined([table.groups for table in tables]),
-        tables[0].columns,
+        texts=[text for table in tables for text in table.texts],
+        pairs=joined([table.pairs for table in tables]),
+        labels=joined([table.labels for table in tables]),
+        where=[where for table in tables for where in table.where],
+        notes=tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        groups=joined([table.groups for table in tables]),
+        columns=tables[0].columns,
     )
 
 
@@ -153,10 +194,10 @@ class TableColumns:
         texts, pairs, labels, where, groups = map(list, zip(*rows, strict=True)) if rows else ([] for _ in range(5))
         has_labels = self.label is not None and None not in labels
         return Table(
-            texts,
-            pairs if self.pair else None,
-            labels if has_labels else None,
-            where,
+            texts=texts,
+            pairs=pairs if self.pair else None,
+            labels=labels if has_labels else None,
+            where=where,
             groups=None if self.group is None else groups,
             columns=self if has_labels else replace(self, label=None),
         )
@@ -191,7 +232,7 @@ def build_table(
         flags = _flag_columns(names, located_rows)
         hint = f"; a column for each label: {flag('label_column', ','.join(flags))}" if len(flags) > 1 else ""
         raise InputError(f"{column_not_found(path, names, 'label')}{hint}")
-    columns = TableColumns(*texts, labels, find_column(path, names, "group", group, (), ()))
+    columns = TableColumns(*texts, labels, find_column(path, names, "group", named=group, standard=(), common=()))
     rows = []
     for where, row in located_rows:
         try:
@@ -238,7 +279,7 @@ def find_label_columns(
     label."""
     if named is not None and named not in columns and (several := match_columns(named, columns)):
         return several
-    column = find_column(path, columns, "label", named, standard, common)
+    column = find_column(path, columns, "label", named=named, standard=standard, common=common)
     return None if column is None else (column,)
 
 
@@ -279,13 +320,23 @@ def find_text_columns(
     """The columns of texts and of second texts, by the rules of `find_column`."""
     texts = _named_or_standard(path, columns, "text", text, ["text"])
     pairs = _named_or_standard(path, columns, "pair", pair, ["pair", "text_pair"])
+
     if texts is not None:
         return texts, pairs
+
     if pairs is not None:
-        text_column = find_column(path, [name for name in columns if name not in pairs], "text", None, (), TEXT_NAMES)
+        text_column = find_column(
+            path,
+            [name for name in columns if name not in pairs],
+            "text",
+            named=None,
+            standard=(),
+            common=TEXT_NAMES,
+        )
         if text_column is None:
             raise column_not_found(path, columns, "text")
         return (text_column,), pairs
+
     choices = _usual_text_columns(columns)
     if not choices:
         raise column_not_found(path, columns, "text")
@@ -297,7 +348,7 @@ def _named_or_standard(
     path: TableSource, columns: Sequence[str], role: ColumnRole, named: str | None, standard: Collection[str]
 ) -> Columns | None:
     if named is None:
-        column = find_column(path, columns, role, None, standard, ())
+        column = find_column(path, columns, role, named=None, standard=standard, common=())
         return None if column is None else (column,)
     if names := match_columns(named, columns):
         return names

@@ -52,8 +52,8 @@ def read_conll(
 ) -> list[Sentence]:
     """The sentences of a file, compressed or not.
 
-    words, tags: column indices from 0; -1 is the last column. None: the first and the last one; in CoNLL-2012 those of
-    words and names, 3 and 10.
+    words, tags: column indices from 0; -1 is the last column. None: the first and the last one; in CoNLL-2012 the
+    columns of words and names, 3 and 10.
 
     The first line with a word that does not start with # determines the layout: tab-separated if it contains a tab,
     else separated by spaces. `-DOCSTART-` separates documents. A line before a sentence that starts with # and has a
@@ -72,7 +72,9 @@ def read_conll(
 
     start = CONLL_2012_START if is_2012 else DOCSTART
     is_divided = any(line.text.startswith(start) for line in lines)
-    sentences, number = [], -1
+
+    sentences = []
+    number = -1
     for document, group in _groups(lines, start):
         try:
             # The predicates of a sentence of CoNLL-2012 have a column each.
@@ -87,7 +89,7 @@ def read_conll(
             number += 1
             texts, labels = zip(*((values[words], values[tags]) for _, values in rows), strict=True)
             where = RowLocation(path, number, rows[0][0])
-            sentences.append(Sentence(texts, labels, where, document if is_divided else None))
+            sentences.append(Sentence(words=texts, tags=labels, where=where, document=document if is_divided else None))
     if sentences and all(_are_numbers(sentence.words) for sentence in sentences):
         raise InputError(
             f"{path}: column {words} numbers the words; name the column of words, such as {flag('words_column', '1')}"
@@ -137,7 +139,8 @@ def _check_columns(path: Path, layout: ColumnLayout, words: int, tags: int) -> N
 
 def _groups(lines: Sequence[Line], start: str) -> Iterator[tuple[int, list[Line]]]:
     """(document index, lines) for each block of lines between blank lines. start: of the line ahead of a document."""
-    document, has_sentence = 0, False
+    document = 0
+    has_sentence = False
     group: list[Line] = []
     for line in lines:
         is_docstart = line.text.startswith(start)
@@ -146,9 +149,11 @@ def _groups(lines: Sequence[Line], start: str) -> Iterator[tuple[int, list[Line]
             continue
         if group:
             yield document, group
-            group, has_sentence = [], True
+            group = []
+            has_sentence = True
         if is_docstart and has_sentence:
-            document, has_sentence = document + 1, False
+            document += 1
+            has_sentence = False
     if group:
         yield document, group
 

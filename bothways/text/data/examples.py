@@ -71,18 +71,22 @@ def read_table(
             for part in path.parts
         ]
         return join_tables(path, tables)
+
     errors = RowErrors(on_error)
     columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
     table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
+
     if table is None and not is_text_file(path):
         located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
         if not located_rows:
             errors.notes(0)
+
         if need_labels:
-            located_rows = annotations.accepted_rows(path, located_rows, errors, text, pair, label)
+            located_rows = annotations.accepted_rows(path, located_rows, errors, used=[text, pair, label])
         if group is not None and any(group in row for _, row in located_rows):
             columns["group"] = group
         table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
+
     if table is not None:
         return replace(table, notes=errors.notes(len(table)))
     assert not isinstance(path, MemoryTable)  # whose rows have columns
@@ -94,16 +98,18 @@ def read_text_lines(
 ) -> Table:
     """A table of the lines of a file. InputError if it is empty, or if labels or columns are wanted."""
     if need_labels:
-        text, label = (columns[use] or use for use in ("text", "label"))
+        text = columns["text"] or "text"
+        label = columns["label"] or "label"
         raise InputError(
             f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
         )
+
     refuse_column_names(path, columns["text"], columns["pair"])
     numbered_lines = list(read_lines(path, encoding))
     if not numbered_lines:
         raise InputError(f"{path}: empty; a file of texts has one per line")
     where = [RowLocation(path, row, number) for row, (number, _) in enumerate(numbered_lines)]
-    return Table([line for _, line in numbered_lines], None, None, where)
+    return Table(texts=[line for _, line in numbered_lines], pairs=None, labels=None, where=where)
 
 
 # --- words with tags --------------------------------------------------------------------------------------------------
@@ -135,19 +141,25 @@ def read_tagged(
             read_tagged(part, words=words, tags=tags, scheme=scheme, encoding=encoding, errors=errors)
             for part in path.parts
         )
+
     row_errors = errors or RowErrors()
     if not isinstance(path, MemoryTable) and (annotations.is_annotation_file(path) or file_type(path) == ".json"):
         is_table = is_json_table(path) and not annotations.is_annotation_file(path)
         rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
         rows = annotations.accepted_rows(path, rows, row_errors)
         if not rows or _has_words(rows[0][1], words):
-            sentences = _tagged_rows(path, rows, words, tags, row_errors, scheme)
+            sentences = _tagged_rows(path, rows, words, tags=tags, errors=row_errors, scheme=scheme)
         else:
             sentences = annotations.annotated_sentences(rows, row_errors, scheme)
     elif isinstance(path, MemoryTable) or has_tag_columns(path, words, tags, encoding):
         rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
         sentences = _tagged_rows(
-            path, annotations.accepted_rows(path, rows, row_errors, tags), words, tags, row_errors, scheme
+            path,
+            annotations.accepted_rows(path, rows, row_errors, used=[tags]),
+            words,
+            tags=tags,
+            errors=row_errors,
+            scheme=scheme,
         )
     elif file_type(path) in CONVERSIONS:
         raise InputError(f"{path}: {CONVERSIONS[file_type(path)]}")
@@ -165,7 +177,7 @@ def read_tagged(
 def has_tag_columns(
     path: TableSource, words: str | None = None, tags: str | None = None, encoding: str | None = None
 ) -> bool:
-    """Whether words and tags are in columns with names, rather than in those of a CoNLL file.
+    """Whether words and tags are in columns with names, rather than in the columns of a CoNLL file.
 
     words, tags: the columns that were named, which a CSV or TSV must have if they are no numbers.
     """
@@ -214,21 +226,26 @@ def _tagged_rows(
     if not rows:
         errors.notes(0)
         raise InputError(f"{path}: empty; a table of sentences has one per row")
+
     columns = list(rows[0][1])
     if words is None and tags is None and has_span_columns(columns):
         rows = [(where, with_spans(row)) for where, row in rows]
     if words is None and tags is None and any(annotations.has_annotations(row) for _, row in rows):
         return annotations.annotated_sentences(rows, errors, scheme)
-    words = find_column(path, columns, "words", words, ["words"], ["tokens"])
-    tags = find_column(path, columns, "tags", tags, ["tags"], TAGS)
+
+    words = find_column(path, columns, "words", named=words, standard=["words"], common=["tokens"])
+    tags = find_column(path, columns, "tags", named=tags, standard=["tags"], common=TAGS)
     words = words or find_word_column(path, rows[0][1], "words")
     tags = tags or find_word_column(path, rows[0][1], "tags", words)
     words = words or find_word_column(path, rows[0][1], "words", tags)
+
     if words is None or tags is None:
         missing = column_not_found(path, columns, "words" if words is None else "tags")
         raise InputError(f"{missing}; {annotations.layouts_message()}")
+
     if holds_single_words(rows, words, tags):
         return word_row_sentences(path, rows, words, tags, errors)
+
     sentences = []
     for where, row in rows:
         try:

@@ -1,5 +1,5 @@
 """Glob patterns as in .gitignore files, matched without backtracking: the steps grow with the length of a pattern times
-that of a path, whatever the number of stars.
+the length of a path, whatever the number of stars.
 
 A star takes as few characters as it can: whatever follows it only has less room later, so the first place that fits is
 as good as any (the same holds for `**` and folders). gitignore(5) defines the patterns.
@@ -47,7 +47,7 @@ class CharacterSet:
 
 ANY = CharacterSet(is_negated=True)
 Element = str | CharacterSet  # of one character
-Piece = str | tuple[Element, ...]  # what stands between two stars; its length is that of what it matches
+Piece = str | tuple[Element, ...]  # between two stars; it matches text of its own length
 Segment = tuple[Piece, ...]  # a name of a file or folder
 
 
@@ -70,11 +70,14 @@ class GlobPattern:
             return False
         if self.name is not None:
             return bool(names) and _matches_name(self.name, names[-1])
+
         first, *others = self.runs
         if not others:
             return len(names) == len(first) and _run_at(first, names, 0)
+
         if len(names) < len(first) or not _run_at(first, names, 0):
             return False
+
         place = len(first)
         *middle, last = others
         for run in middle:
@@ -82,6 +85,7 @@ class GlobPattern:
             if place < 0:
                 return False
             place += len(run)
+
         if not last:
             return len(names) >= place + least
         end = len(names) - len(last)
@@ -94,12 +98,14 @@ class GlobPattern:
 
     def chooses(self, names: Sequence[str], is_folder: bool) -> bool:
         """Whether the path is meant, or a folder that it is in."""
-        return self.matches(names, is_folder) or any(self.matches(names[:end], True) for end in range(1, len(names)))
+        return self.matches(names, is_folder) or any(
+            self.matches(names[:end], is_folder=True) for end in range(1, len(names))
+        )
 
 
 @dataclass(frozen=True)
 class Chooser:
-    """What patterns of a user choose, as in `find_documents`."""
+    """The files that patterns of a user choose, as in `find_documents`."""
 
     patterns: Sequence[GlobPattern]
 
@@ -127,7 +133,7 @@ class Chooser:
 
 
 def split_path(path: str) -> tuple[list[str], bool]:
-    """The names of a path, and whether it is that of a folder, which ends in "/"."""
+    """The names of a path, and whether it is the path of a folder, which ends in "/"."""
     names = path.split("/")
     if names[-1]:
         return names, False
@@ -145,23 +151,33 @@ def parse_pattern(line: str) -> GlobPattern | None:
     text = _without_blanks(line)
     if not text or text.startswith("#") or text == "/":
         return None
+
     if len(text) > LONGEST:
         raise InputError(f"a pattern of {len(text):,} characters, of {LONGEST:,} at most")
+
     is_negated = text.startswith("!")
     text = text[is_negated:]
     for_folders = text.endswith("/")
     names = text.removesuffix("/").split("/")
+
     if not any(names):
         raise InputError("nothing to match")
+
     if len(names) == 1:
         names = ["**", *names]  # at any depth
     elif not names[0]:
         del names[0]
     if names == ["**", "**"]:  # a file of any name, at any depth
         names = ["**", STAR]
+
     runs = _runs(names)
     is_single = len(names) == 2 and not runs[0] and len(runs[1]) == 1
-    return GlobPattern(runs, is_negated, for_folders, runs[1][0] if is_single else None)
+    return GlobPattern(
+        runs=runs,
+        is_negated=is_negated,
+        for_folders=for_folders,
+        name=runs[1][0] if is_single else None,
+    )
 
 
 def _runs(names: Sequence[str]) -> tuple[tuple[Segment, ...], ...]:
@@ -219,6 +235,7 @@ def _parse_set(name: str, place: int) -> tuple[CharacterSet, int]:
     is_negated = name[place : place + 1] in ("!", "^")
     place += is_negated
     first = place
+
     while name[place : place + 1] != "]" or place == first:
         if name.startswith("[:", place):
             end = name.find(":]", place)
@@ -228,6 +245,7 @@ def _parse_set(name: str, place: int) -> tuple[CharacterSet, int]:
             classes.append(kind)
             place = end + 2
             continue
+
         low, place = _set_member(name, place)
         high = low
         if name[place : place + 1] == "-" and name[place + 1 : place + 2] not in ("]", ""):

@@ -52,12 +52,50 @@ _QQP = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 _MRPC = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 _SICK = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
 FORMATS = (
-    FileFormat("CoLA", ("source", "label", "mark", "sentence"), _cola, "sentence", None, "label", 4),
-    FileFormat("STS-B", _STSB, _stsb, "sentence1", "sentence2", "score", 7),
-    FileFormat("QQP", _QQP, _qqp, "question1", "question2", "is_duplicate", 6),
-    FileFormat("MRPC", _MRPC, lambda values: tuple(values) == _MRPC, "#1 String", "#2 String", "Quality", 5),
     FileFormat(
-        "SICK", _SICK, lambda values: tuple(values) == _SICK, "sentence_A", "sentence_B", "entailment_judgment", 5
+        task="CoLA",
+        columns=("source", "label", "mark", "sentence"),
+        fits=_cola,
+        text="sentence",
+        pair=None,
+        label="label",
+        fewest=4,
+    ),
+    FileFormat(
+        task="STS-B",
+        columns=_STSB,
+        fits=_stsb,
+        text="sentence1",
+        pair="sentence2",
+        label="score",
+        fewest=7,
+    ),
+    FileFormat(
+        task="QQP",
+        columns=_QQP,
+        fits=_qqp,
+        text="question1",
+        pair="question2",
+        label="is_duplicate",
+        fewest=6,
+    ),
+    FileFormat(
+        task="MRPC",
+        columns=_MRPC,
+        fits=lambda values: tuple(values) == _MRPC,
+        text="#1 String",
+        pair="#2 String",
+        label="Quality",
+        fewest=5,
+    ),
+    FileFormat(
+        task="SICK",
+        columns=_SICK,
+        fits=lambda values: tuple(values) == _SICK,
+        text="sentence_A",
+        pair="sentence_B",
+        label="entailment_judgment",
+        fewest=5,
     ),
 )
 
@@ -82,7 +120,8 @@ def glue_table(
     if isinstance(path, MemoryTable) or (file_format := detect_format(path, encoding)) is None:
         return None
     if text is None:
-        text, pair = file_format.text, pair or file_format.pair
+        text = file_format.text
+        pair = pair or file_format.pair
     label = label or file_format.label
     located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
     columns = {"text": text, "pair": pair, "label": label, "group": group}

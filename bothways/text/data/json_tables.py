@@ -18,7 +18,7 @@ LAYOUTS = 'a list of objects, {"data": [...]} with such a list, or an object per
 
 
 def is_json_table(path: TableSource) -> bool:
-    """Whether a file is a .json with rows: those of a list, of an object with a list, or of lines."""
+    """Whether a file is a .json with rows: the rows of a list, of an object with a list, or of lines."""
     if isinstance(path, MemoryTable) or file_type(path) != JSON or not path.is_file():
         return False
     content = read_bytes(path)

@@ -106,7 +106,7 @@ def _whole_number(label: str) -> str:
 
 
 def _key(label: str) -> str:
-    """What is equal for labels that differ only in spaces around them and fractions of zero."""
+    """A key that is equal for labels that differ only in spaces around them and fractions of zero."""
     return _whole_number(label.strip())
 
 
@@ -150,7 +150,7 @@ def _parsed(label: str) -> object:
         pass
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # such as that of [1 [2]]
+            warnings.simplefilter("ignore", SyntaxWarning)  # such as the warning of [1 [2]]
             return ast.literal_eval(label)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

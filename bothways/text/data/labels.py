@@ -61,7 +61,8 @@ def numeric_labels(table: Table) -> list[float]:
 
 def _parse_labels(table: Table, read: Callable[[str, str], Some]) -> list[Some]:
     """`read` applied to (location, label) of every row. One InputError lists all rows for which it fails."""
-    values, errors = [], RowErrors()
+    values = []
+    errors = RowErrors()
     for where, label in _labels(table):
         try:
             values.append(read(where, label))

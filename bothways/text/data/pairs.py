@@ -51,28 +51,51 @@ def read_pair_file(
     """
     if isinstance(path, TableList):
         return join_pairs(path, [read_pair_file(part, named, objective, negative, on_error) for part in path.parts])
-    columns, encoding = named.columns, named.encoding
-    scored, errors = objective == "scores", RowErrors(on_error)
+
+    columns = named.columns
+    encoding = named.encoding
+    scored = objective == "scores"
+    errors = RowErrors(on_error)
     check = check_score if objective != "pairs" else None
     table = glue_table(
-        path, **columns, need_labels=check is not None, on_row_error=errors, check=check, encoding=encoding
+        path,
+        **columns,
+        need_labels=check is not None,
+        on_row_error=errors,
+        check=check,
+        encoding=encoding,
     )
+
     if table is not None:
         return TextPairs(text_columns(table), pair_scores(table) if check else None, errors.notes(len(table)))
+
     rows = read_rows(path, on_row_error=errors, encoding=encoding)
     columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
-        scored = find_column(path, columns_in_file, "label", columns["label"], ["label"], LABEL_NAMES) is not None
+        scored = (
+            find_column(path, columns_in_file, "label", named=columns["label"], standard=["label"], common=LABEL_NAMES)
+            is not None
+        )
+
     negatives: dict[RowLocation, str] = {}
     if rows and not scored and negative != NO_NEGATIVES:
         negatives = read_negatives(path, rows, columns_in_file, negative, errors)
+
     kept_rows = [(where, row) for where, row in rows if not negatives or where in negatives]
     if not kept_rows:
         errors.notes(0)
+
     table = build_table(
-        path, kept_rows, **columns, need_labels=scored, on_row_error=errors, check=check_score if scored else None
+        path,
+        kept_rows,
+        **columns,
+        need_labels=scored,
+        on_row_error=errors,
+        check=check_score if scored else None,
     )
-    notes, texts = errors.notes(len(table)), text_columns(table)
+
+    notes = errors.notes(len(table))
+    texts = text_columns(table)
     if negatives:
         texts.append([negatives[where] for where in table.where])
     return TextPairs(texts, pair_scores(table) if scored else None, notes)

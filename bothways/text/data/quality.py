@@ -80,7 +80,9 @@ def coverage_warnings(tables: Mapping[str, Table], sources: Collection[str], sev
     split = "test" if "test" in tables else "dev"
     if split in sources or split not in tables:
         return []
-    train, scored = (set(chain.from_iterable(labels_by_row(tables[name], several))) for name in ("train", split))
+
+    train = set(chain.from_iterable(labels_by_row(tables["train"], several)))
+    scored = set(chain.from_iterable(labels_by_row(tables[split], several)))
     if not (missing := sorted(train - scored)):
         return []
     return [

@@ -23,7 +23,7 @@ TRUTH = {"true": "1", "false": "0", "yes": "1", "no": "0"}
 
 @dataclass(frozen=True)
 class RankedPassages:
-    """Passages with the query that they were found for; those of a query follow each other. All columns are [N].
+    """Passages with the query that they were found for; the passages of a query follow each other. All columns are [N].
 
     labels: how relevant each passage is, 0 or more; None: not judged, which no training uses, and no score counts.
     ranks: the place of each passage in the search, from 1; None: the search did not find it. No column has ranks if
@@ -90,7 +90,7 @@ def read_rankings(source: TableSource, named: TextColumns, on_error: OnError | N
 
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     query, passage = _query_and_passage(source, names, named)
-    label = find_column(source, names, "label", named.label_column, ["label"], RELEVANCE_NAMES)
+    label = find_column(source, names, "label", named=named.label_column, standard=["label"], common=RELEVANCE_NAMES)
     if label is None:
         raise InputError(
             f"{source}: no column 'label' (there are: {', '.join(names)}); rows of queries and their passages alone "
@@ -109,7 +109,15 @@ def read_rankings(source: TableSource, named: TextColumns, on_error: OnError | N
     notes = errors.notes(len(read))
     columns: list[list[Any]] = [*map(list, zip(*read, strict=True))]
     queries, passages, labels, ranks, scores, places = columns
-    table = RankedPassages(queries, passages, labels, ranks, places, rank is not None or score is not None, notes)
+    table = RankedPassages(
+        queries=queries,
+        passages=passages,
+        labels=labels,
+        ranks=ranks,
+        where=places,
+        has_ranks=rank is not None or score is not None,
+        notes=notes,
+    )
     if rank is None and score is not None:
         table = replace(table, ranks=ranks_by_score(table, scores))
     return _merged(source, table)
@@ -129,12 +137,13 @@ def read_relevant(
     rows = read_rows(source, on_row_error=errors, encoding=named.encoding)
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     query, passage = _query_and_passage(source, names, named)
-    label = find_column(source, names, "label", named.label_column, ["label"], RELEVANCE_NAMES)
+    label = find_column(source, names, "label", named=named.label_column, standard=["label"], common=RELEVANCE_NAMES)
 
     relevant: dict[str, dict[str, float]] = {}
     for where, row in rows:
         try:
-            text, found = read_text(where, row, query), read_text(where, row, passage, "pair")
+            text = read_text(where, row, query)
+            found = read_text(where, row, passage, "pair")
             grade = 1.0 if label is None else _label(where, row, label)
             if grade and text.strip() and found.strip():
                 passages = relevant.setdefault(text, {})
@@ -159,7 +168,7 @@ def _query_and_passage(source: TableSource, names: Sequence[str], named: TextCol
 
 
 def ranks_by_score(table: RankedPassages, scores: Sequence[float | None]) -> list[int | None]:
-    """The rank of each passage among those of its query, by descending score; None without a score."""
+    """The rank of each passage among the passages of its query, by descending score; None without a score."""
     ranks: list[int | None] = [None] * len(table)
     for rows in table.lists:
         scored = [(row, score) for row in rows if (score := scores[row]) is not None]
@@ -212,12 +221,13 @@ def _number(where: str, row: TableRow, column: str | None, kind: str) -> float |
 
 
 def _merged(source: TableSource, table: RankedPassages) -> RankedPassages:
-    """The same rows, those of a query together. Rows that repeat a passage of their query, as logs do, are one, with
-    the greatest label and the best rank. InputError if no row is relevant."""
+    """The same rows, with the rows of a query together. Rows that repeat a passage of their query, as logs do, are one,
+    with the greatest label and the best rank. InputError if no row is relevant."""
     if not any(label for label in table.labels):
         raise InputError(f"{source}: no row has a label above 0, which says that its passage is relevant; add some")
     first: dict[tuple[str, str], int] = {}
-    labels, ranks = [*table.labels], [*table.ranks]
+    labels = [*table.labels]
+    ranks = [*table.ranks]
     for row, key in enumerate(zip(table.queries, table.passages, strict=True)):
         kept = first.setdefault(key, row)
         labels[kept] = max((label for label in (labels[kept], labels[row]) if label is not None), default=None)

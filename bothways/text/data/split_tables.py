@@ -46,14 +46,18 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         )
         for name, path in settings.sources.items()
     }
+
     check_pairs(tables)
     if isinstance(settings, Classify):
         tables = read_class_labels(settings, tables)
+
     if settings.dev:
         return tables
+
     whole = tables["train"]
     arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
     named: Any = {"seed": settings.seed, "source": settings.train, "group": settings.group_column}
+
     if settings.folds:
         rows = split_fold(*arguments, folds=settings.folds, fold=fold, **named)
     else:
@@ -66,7 +70,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
 
 
 def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
-    """The tables with the labels as `read_labels` has them. Those of dev and test are spelled as those of train.
+    """The tables with the labels as `read_labels` has them. The labels of dev and test are spelled as in train.
 
     InputError for classes that are quantities.
     """
@@ -86,7 +90,8 @@ def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> st
     counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
     line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
     classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
-    fewest, most = min(classes, key=classes.__getitem__), max(classes.values())
+    fewest = min(classes, key=classes.__getitem__)
+    most = max(classes.values())
     if classes[fewest] < most:
         line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give {flag('dev')}"
     return line
@@ -105,7 +110,14 @@ def divide_rows(
     if not settings.folds:
         return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
     return split_fold(
-        len(groups), None, groups, seed=settings.seed, folds=settings.folds, fold=fold, source=settings.train, of=of
+        len(groups),
+        None,
+        groups,
+        seed=settings.seed,
+        folds=settings.folds,
+        fold=fold,
+        source=settings.train,
+        of=of,
     )
 
 
@@ -120,7 +132,8 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
     """InputError if some splits have pairs and others have not."""
     paired = {name: table.pairs is not None for name, table in tables.items()}
     if len(set(paired.values())) > 1:
-        with_pairs, without = ([name for name, one in paired.items() if one is had] for had in (True, False))
+        with_pairs = [name for name, has_pairs in paired.items() if has_pairs]
+        without = [name for name, has_pairs in paired.items() if not has_pairs]
         raise InputError(
             f"{with_pairs[0]} has pairs of texts, {without[0]} has single ones; use the same form for both, or name "
             f"the column with {flag('pair_column')}"
@@ -148,7 +161,7 @@ def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | Non
 
 
 def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
-    """The texts, and second texts if there are any, of some rows. texts: those of `texts_by_location`."""
+    """The texts, and second texts if there are any, of some rows. texts: from `texts_by_location`."""
     columns = {"text": [texts[one][0] for one in where]}
     pairs = [pair for one in where if (pair := texts[one][1]) is not None]
     return {**columns, "pair": pairs} if pairs else columns
@@ -164,7 +177,7 @@ def other_columns(
     """The columns of some rows in their tables, by name. Nothing for formats without named columns, and for tables that
     can no longer be read.
 
-    columns: those of the result. A column of the user with such a name is `input_NAME`.
+    columns: the columns of the result. A column of the user with such a name is `input_NAME`.
     shown: the columns of the tables whose values `columns` has, under other names: texts and labels. They are left out.
     """
     wanted = {*where}
@@ -198,7 +211,9 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
 
     pairs: whether they must be pairs; None: either. InputError for the other form.
     """
-    text, pair = (getattr(settings, f"{name}_column", None) for name in ("text", "pair"))
+    text = getattr(settings, "text_column", None)
+    pair = getattr(settings, "pair_column", None)
+
     tables = [
         read_table(
             source,
@@ -210,13 +225,15 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
         )
         for source in settings.unlabelled
     ]
+
     for source, table in zip(settings.unlabelled, tables, strict=True):
         if pairs is not None and (table.pairs is not None) != pairs:
             actual, wanted = ("single texts", "pairs") if pairs else ("pairs", "single texts")
             raise InputError(f"{source}: has {actual}, but the training data has {wanted}; give files of {wanted}")
+
     return Table(
-        [text for table in tables for text in table.texts],
-        [text for table in tables for text in table.pairs or ()] or None,
-        None,
-        [where for table in tables for where in table.where],
+        texts=[text for table in tables for text in table.texts],
+        pairs=[text for table in tables for text in table.pairs or ()] or None,
+        labels=None,
+        where=[where for table in tables for where in table.where],
     )

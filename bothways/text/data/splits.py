@@ -51,11 +51,13 @@ def split(
     """
     if labels is None:
         labels = [""] * num_rows
+
     members = _members(range(num_rows) if groups is None else groups)
     classes = _groups_by_class(labels, members, seed)
     rows_by_split: dict[str, list[int]] = {name: [] for name in parts}
     room = Counter[str]()  # rows each split may still take; excess from large groups is compensated in later classes
     sizes = _Sizes(parts)
+
     for class_groups in classes.values():
         room.update(sizes.next(sum(map(len, class_groups))))
         for index, rows in enumerate(class_groups):
@@ -63,6 +65,7 @@ def split(
             name = next(fits, "train") if index else "train"
             rows_by_split[name] += rows
             room[name] -= len(rows)
+
     if empty := [name for name, rows in rows_by_split.items() if not rows]:
         if group is not None:
             raise TooFewRows(_too_few_groups(source, len(members), group, f"{empty[0]} would have no row"))
@@ -72,6 +75,7 @@ def split(
             f"{source}: {num_rows} {of}{class_note}{group_note} are too few to take some of each for {empty[0]}; add "
             f"{of}, {way_out or 'or give ' + flag('dev')}"
         )
+
     return {name: sorted(rows) for name, rows in rows_by_split.items()}
 
 
@@ -122,22 +126,27 @@ class _Sizes:
         remainders = {name: num_rows * share - sizes[name] for name, share in shares.items()}
         self.carry = {name: self.carry[name] + remainder for name, remainder in remainders.items()}
         partial = [name for name in shares if remainders[name]]
+
         left = num_rows - sum(sizes.values())
         for name in sorted(partial, key=self.carry.__getitem__, reverse=True)[:left]:
             sizes[name] += 1
             self.carry[name] -= 1
+
         held_out = [name for name in shares if name != "train"]
         if num_rows and not sizes["train"]:
             name = max(held_out, key=lambda name: (sizes[name], -self.carry[name]))
-            sizes["train"], sizes[name] = 1, sizes[name] - 1
+            sizes["train"] = 1
+            sizes[name] -= 1
             self.carry["train"] -= 1
             self.carry[name] += 1
+
         if "test" in shares and num_rows >= MIN_SCORED_ROWS and not any(sizes[name] for name in held_out):
             name = max(held_out, key=self.carry.__getitem__)
             sizes["train"] -= 1
             sizes[name] = 1
-            for other in held_out:  # the row comes on top of their parts: their balance changes, not that of train
+            for other in held_out:  # the row comes on top of their parts: their balance changes, train keeps its own
                 self.carry[other] += shares[other] / (1 - shares["train"]) - (other == name)
+
         return sizes
 
 
@@ -203,7 +212,8 @@ def selection_folds(
         strata = (targets.argsort().argsort() * NUMBER_STRATA // len(targets) if is_number else targets).tolist()
     num_groups = len(targets) if groups is None else len(set(groups))
     if num_groups < 2:
-        groups, num_groups = None, len(targets)
+        groups = None
+        num_groups = len(targets)
     return fold_groups(len(targets), strata, groups, seed=seed, folds=min(folds, num_groups), source="")
 
 

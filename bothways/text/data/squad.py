@@ -110,15 +110,26 @@ def _question(where: RowLocation, node: Any, passage: Any, contexts: dict[str, s
     text = _get(where, node, "question", str)
     context = _get(where, passage, "context", str)
     answers = tuple(_answers(where, node))
+
     for answer, start in answers:
         _check_answer(where, context, answer, start)
+
     impossible = not answers
     if node.get("is_impossible") is not None:
         impossible = _get(where, node, "is_impossible", bool)
+
     if impossible == bool(answers):
         has = "has an answer" if answers else "has no answer"
         raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; fix one of them")
-    return Question(question_id, text, contexts.setdefault(context, context), answers, impossible, where)
+
+    return Question(
+        id=question_id,
+        question=text,
+        context=contexts.setdefault(context, context),
+        answers=answers,
+        impossible=impossible,
+        where=where,
+    )
 
 
 def _answers(where: str, node: Any) -> Iterator[tuple[str, int]]:

@@ -30,7 +30,8 @@ from bothways.text.data.text_files import ARROW, decoded_lines, decoding_error, 
 FIRST_ROWS = 64  # rows that determine which columns hold the texts
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one
 EMPTY_TABLE = "a table has a header and at least one row"
-PAUSE, LONGEST_WAIT = 0.05, 0.5  # seconds without a new line, and since the first unanswered line
+PAUSE = 0.05  # seconds without a new line
+LONGEST_WAIT = 0.5  # seconds since the first unanswered line
 
 
 class ModelInput(NamedTuple):
@@ -77,7 +78,10 @@ def read_texts(
     elif file_format := detect_format(path, encoding):
         names = (file_format.text, pair or file_format.pair) if text is None else (text, pair)
         yield from _by_columns(
-            path, _errors_in_place(partial(format_rows, path, file_format, encoding=encoding)), *names, keep
+            path,
+            _errors_in_place(partial(format_rows, path, file_format, encoding=encoding)),
+            *names,
+            keep,
         )
     elif not is_text_file(path):
         yield from _by_columns(path, _records(path, encoding), text, pair, keep)
@@ -132,8 +136,8 @@ def _column_names(records: Iterable[RowOrError], limit: int | None, errors: list
 def all_columns(file: str, encoding: str | None = None) -> list[str]:
     """The names of all columns; "text" for one text per line.
 
-    JSON lines are read to the end, since any row may add a column. InputError, that of the first row, if no row can be
-    read.
+    JSON lines are read to the end, since any row may add a column. InputError, the error of the first row, if no
+    row can be read.
     """
     path = as_path(file)
     if file != "-" and file_type(path) == ".json" and not is_json_table(path):
@@ -221,6 +225,7 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
         raise InputError(
             f"encoding ({encoding}) is not supported for standard input; name a file, or convert the text first"
         )
+
     decode = line_decoder(encoding)
     lines: Iterable[bytes | None] = _live_lines(sys.stdin.buffer) if live else sys.stdin.buffer
     number = 0
@@ -228,6 +233,7 @@ def _standard_input(keep: Sequence[str], live: bool, encoding: str | None) -> It
         if line is None:
             yield None
             continue
+
         number += 1
         line = line.removeprefix(BOM_UTF8) if number == 1 else line
         try:
@@ -279,10 +285,12 @@ def _by_columns(
     first_rows = list(islice(records, FIRST_ROWS))
     columns = dict.fromkeys(name for record in first_rows if not isinstance(record, InputError) for name in record[1])
     chosen = find_text_columns(path, list(columns), text, pair) if columns else None
+
     for record in chain(first_rows, records):
         if isinstance(record, InputError):
             yield record
             continue
+
         where, row = record
         if chosen is None or not row.keys() <= columns.keys():
             wider = columns | dict.fromkeys(row)
@@ -292,7 +300,8 @@ def _by_columns(
                     f"{where}: has {new_columns}, which no earlier row has; fix the row, or add it to all rows"
                 )
                 continue
-            chosen, columns = chosen or find_text_columns(path, list(wider), text, pair), wider
+            chosen = chosen or find_text_columns(path, list(wider), text, pair)
+            columns = wider
         yield _model_input(where, row, chosen, keep)
 
 
@@ -339,15 +348,19 @@ def _records(path: TableSource, encoding: str | None) -> Iterator[RowOrError]:
         for part in path.parts:
             yield from _records(part, encoding)
         return
+
     if isinstance(path, MemoryTable):
         yield from _errors_in_place(partial(iter_rows, path))
         return
+
     if path.as_posix().startswith(HUB_PREFIX):
         yield from HubDataset.parse(path.as_posix()).rows()
         return
+
     if is_annotation_file(path):
         yield from text_rows(path)
         return
+
     part_of = path, count()
     for file in (arrow_files(path) if path.is_dir() else None) or [path]:
         open_file(file).close()

@@ -128,10 +128,12 @@ def iter_rows(
 
     CSV: quoted as by spreadsheets; the delimiter (comma, semicolon or tab) is taken from the header. TSV: quotes are
     ordinary characters. Excel: empty cells are "", as in CSV.
-    column: a required column, or several, comma-separated; Parquet and Arrow read only these. encoding: of JSON lines,
-    CSV and TSV; see `files.decoded_lines`. part_of: of an Arrow file, the dataset that it is a part of, and its row
-    numbers. Errors in a row go to `on_row_error`; InputError if the file as a whole
-    cannot be read.
+
+    column: a required column, or several, comma-separated; Parquet and Arrow read only these.
+    encoding: of JSON lines, CSV and TSV; see `text_files.decoded_lines`.
+    part_of: of an Arrow file, the dataset that it is a part of, and its row numbers.
+
+    Errors in a row go to `on_row_error`; InputError if the file as a whole cannot be read.
     """
     if isinstance(path, MemoryTable):
         needed = None if path.schema is None else _needed_columns(path, column, path.schema.names)
@@ -141,7 +143,9 @@ def iter_rows(
     if kind not in READERS:
         known = (*text_files.FILE_TYPES[1:], text_files.XLSX, text_files.JSON)
         raise InputError(f"{path}: a {kind} has no columns; give one of {', '.join(known)}")
-    return READERS[kind](path, TableReading(column, on_row_error, encoding, part_of))
+    return READERS[kind](
+        path, TableReading(column=column, on_row_error=on_row_error, encoding=encoding, part_of=part_of)
+    )
 
 
 def rows_per_line(path: Path, most: int, encoding: str | None = None) -> float:
@@ -286,7 +290,10 @@ def _records(path: Path, encoding: str | None) -> Records:
         header, second = lines.first_two()
         delimiter = named or _delimiter(header, second)
         reader = csv.reader(
-            lines, delimiter=delimiter, strict=True, skipinitialspace=_spaces_follow(header, second, delimiter)
+            lines,
+            delimiter=delimiter,
+            strict=True,
+            skipinitialspace=_spaces_follow(header, second, delimiter),
         )
     while True:
         lines.taken.clear()
@@ -314,9 +321,12 @@ def _delimiter(header: str, second: str) -> str:
         counts = {candidate: len(next(csv.reader([header], delimiter=candidate))) for candidate in ",;\t"}
     except csv.Error:  # reported when the header is read
         return ","
+
     candidates = [candidate for candidate, count in counts.items() if count > 1] or [","]
+
     if second.count('"') % 2:  # a record that continues on the next line
         return candidates[0]
+
     try:
         matching = [
             candidate
@@ -374,7 +384,7 @@ class _RewindableLines:
             if (line := next(self.lines, None)) is None:
                 break
             self.again.append(line)
-        first, second, *_ = *lines, "", ""
+        first, second = [*lines, "", ""][:2]
         return first, second
 
     def rewind(self) -> None:

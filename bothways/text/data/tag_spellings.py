@@ -1,6 +1,6 @@
 """Other spellings of tags, read as B-X, I-X, E-X, S-X and O: b-per, B_PER, PER-B, BILOU, BMES, B and I alone, brackets.
 
-Brackets are those of CoNLL-2005 and CoNLL-2012: (PERSON* opens, * continues or is outside, *) closes, (GPE) is a word.
+Brackets are as in CoNLL-2005 and CoNLL-2012: (PERSON* opens, * continues or is outside, *) closes, (GPE) is a word.
 """
 
 import re
@@ -14,7 +14,7 @@ from bothways.text.data.tags import OUTSIDE, Sentence, is_entity_tag
 
 OUTSIDE_SPELLINGS = (OUTSIDE, "o", "0", "-", "_")
 SEPARATOR = "[-_:/.|]"
-# The letters of each scheme; E and S are those of BIOES.
+# The letters of each scheme; E and S belong to BIOES.
 LETTERS = (
     {"B", "I", "E", "S"},
     {"B", "I", "L", "U"},  # BILOU
@@ -84,7 +84,7 @@ def find_spelling(tags: Collection[str]) -> Spelling | None:
 
 
 def are_entity_tags(tags: Collection[str]) -> bool:
-    """Whether tags are those of entities, in any known spelling."""
+    """Whether tags are the tags of entities, in any known spelling."""
     return all(map(is_entity_tag, tags)) or find_spelling(tags) is not None
 
 
@@ -105,7 +105,7 @@ def _standard_by_tag(tags: Sequence[str], form: re.Pattern[str]) -> dict[str, st
 
 
 def _is_scheme(tags: Sequence[str], form: re.Pattern[str], *, has_outside: bool) -> bool:
-    """Whether the letters of tags of this form are those of one scheme, rather than parts of other labels."""
+    """Whether the letters of tags of this form are the letters of one scheme, rather than parts of other labels."""
     matches = [match for tag in tags if (match := form.fullmatch(tag))]
     letters = {match["letter"].upper() for match in matches}
     if not any(letters <= scheme for scheme in LETTERS):

@@ -27,7 +27,8 @@ class TextWords(tuple[str, ...]):
 
     def __new__(cls, words: Iterable[str], text: str, starts: Iterable[int]) -> "TextWords":
         created = super().__new__(cls, words)
-        created.text, created.starts = text, tuple(starts)
+        created.text = text
+        created.starts = tuple(starts)
         return created
 
     def __getnewargs__(self) -> tuple[Any, ...]:
@@ -165,7 +166,7 @@ def find_illegal_tag(tags: Sequence[str], scheme: Scheme) -> IllegalTag | None:
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether a tag is O or has a prefix, as those of entities."""
+    """Whether a tag is O or has a prefix, as the tags of entities have."""
     return tag == OUTSIDE or SPAN_TAG.fullmatch(tag) is not None
 
 
@@ -185,7 +186,7 @@ def detect_scheme(sequences: Sequence[Sequence[str]]) -> Scheme:
 
 
 def plain_remark(sequences: Iterable[Sequence[str]]) -> str:
-    """What tags without a prefix are taken for, and the way out if they are entities."""
+    """A note on how tags without a prefix are read, and on the way out if they are entities."""
     tags = sorted({tag for sequence in sequences for tag in sequence} - {OUTSIDE})
     shown = f"{', '.join(map(repr, tags[:SHOWN]))}{', ...' if len(tags) > SHOWN else ''}"
     score = "each is the label of one word, and the score is the accuracy of single tags"

@@ -6,7 +6,7 @@ from functools import cache
 
 from bothways.base.errors import flag
 
-BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with that of UTF-16
+BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with the mark of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

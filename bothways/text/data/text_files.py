@@ -73,7 +73,7 @@ def unread_files(path: Path) -> Counter[str]:
 
 
 def note_on_unread(count_by_ending: Counter[str]) -> str:
-    """What to say of files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
+    """A note on files that are not read; "" if there are none. count_by_ending: see `unread_files`."""
     listed = [f"{count:,} {ending}" for ending, count in count_by_ending.most_common(5)]
     more = ", ..." if len(count_by_ending) > len(listed) else ""
     return f"unsupported files left out: {', '.join(listed)}{more}" if listed else ""
@@ -100,7 +100,7 @@ def matching(path: RemotePath, fixed: int) -> list[RemotePath]:
     """The objects that match a glob, in which * ends at a slash and ** does not. fixed: parts before its first star."""
     pattern = GlobPattern.of_names(path.parts[2:])
     folder = type(path)(*path.parts[:fixed])
-    return [file for file in folder.files() if pattern.matches(file.parts[2:], False)]
+    return [file for file in folder.files() if pattern.matches(file.parts[2:], is_folder=False)]
 
 
 def _cloud_files(path: RemotePath) -> list[Path] | None:
@@ -161,7 +161,7 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def _missing(path: Path) -> InputError:
-    """The error for a name that is not that of a file; it may be a pattern."""
+    """The error for a name that is not the name of a file; it may be a pattern."""
     found = _candidates(path)
     if found is None:
         return MissingFile(f"{path}: no such file; check the path")
@@ -190,7 +190,9 @@ class XzFile(io.RawIOBase):
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, self.stream, self.rest = file, lzma.LZMADecompressor(), b""
+        self.file = file
+        self.stream = lzma.LZMADecompressor()
+        self.rest = b""
         self.is_ended = False
 
     def readable(self) -> bool:
@@ -226,12 +228,16 @@ class XzFile(io.RawIOBase):
             if content or not (more := self.file.read(BLOCK >> 4)):
                 break
             content = more
+
         if padding % 4:
             raise lzma.LZMAError("padding that is not a multiple of four bytes")
+
         if not content:
             self.is_ended = True
             return False
-        self.stream, self.rest = lzma.LZMADecompressor(lzma.FORMAT_XZ), content
+
+        self.stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self.rest = content
         return True
 
 
@@ -305,7 +311,8 @@ def _has_line_feed(path: Path) -> bool:
 def _byte_lines(
     file: io.BufferedReader, path: Path, encoding: str | None, compressed: bool, ends_in_cr: bool
 ) -> Iterator[Line]:
-    decode, number = text_encodings.line_decoder(encoding), 0
+    decode = text_encodings.line_decoder(encoding)
+    number = 0
     try:
         offset = len(file.read(len(BOM_UTF8))) if file.peek(len(BOM_UTF8)).startswith(BOM_UTF8) else 0
         lines = iter(partial(file.readline, LONGEST_LINE + 1), b"") if compressed else file
@@ -314,7 +321,8 @@ def _byte_lines(
             if compressed and len(content) > LONGEST_LINE:
                 raise _too_long(path, number)
             try:
-                text, error_in_line = decode(content), None
+                text = decode(content)
+                error_in_line = None
             except UnicodeDecodeError as error:
                 text = content.decode(encoding or "utf-8", errors="replace")
                 position = f"byte {offset + error.start} of the {'decompressed file' if compressed else 'file'}"
@@ -340,7 +348,8 @@ def _split_at_cr(file: io.BufferedReader) -> Iterator[bytes]:
 
 def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: bool) -> Iterator[Line]:
     """Lines in an encoding that must be decoded before it can be split into lines."""
-    reader, number = io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n"), 0
+    reader = io.TextIOWrapper(file, encoding, errors="surrogatepass", newline="\n")
+    number = 0
     try:
         for number, text in enumerate(iter(partial(reader.readline, LONGEST_LINE if compressed else -1), ""), 1):
             if compressed and len(text) == LONGEST_LINE:

@@ -90,17 +90,25 @@ def find_word_column(
     """
     columns = [*row]
     if role == "tags":
-        # A label beside a text would be that of the text.
+        # A label beside a text would be the label of the text.
         choices: list[Sequence[str]] = (
             [ENTITY_NAMES, ("label",)] if other and _plain_name(other) in WORD_NAMES else [ENTITY_NAMES]
         )
     else:
         are_tags = other is not None and _plain_name(other) in TAG_NAMES and isinstance(row[other], str)
         choices = [WORD_NAMES, TEXT_NAMES] if are_tags else [WORD_NAMES]
+
     for names in choices:
         usual = [name for name in columns if _plain_name(name) in names]
         if usual:
-            return find_column(path, usual, role, None, [name.strip().lower() for name in usual], ())
+            return find_column(
+                path,
+                usual,
+                role,
+                named=None,
+                standard=[name.strip().lower() for name in usual],
+                common=(),
+            )
     return None
 
 
@@ -194,11 +202,13 @@ def _groups(
         else:
             # The lines between two rows are empty.
             is_new = last_line is not None and where.line is not None and where.line > last_line + 1
+
         if group and (is_new or is_blank):
             yield group
             group = []
         if not is_blank:
             group.append((where, row))
+
         current = current if own_number is None else own_number
         last_line = where.line
     if group:

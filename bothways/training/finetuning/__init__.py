@@ -1,1 +1,1 @@
-"""Fine-tuning: one file per task, with baselines, linear start and a report page."""
+"""Fine-tuning a model for a task: one file a stage, with baselines, linear start and a report page."""

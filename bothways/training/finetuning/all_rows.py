@@ -2,7 +2,7 @@
 
 A training that is scored leaves a fifth of the table unread. If it took little of `minutes`, and a learning curve of
 linear models says that the rest gains more than its interval, a last training reads all rows, for the steps that the
-first one found on dev. No row is left to score it: the score stays that of the first model, which the run keeps.
+first one found on dev. No row is left to score it: the reported score belongs to the first model, which the run keeps.
 
 Letters: N rows, F features, C outputs.
 """
@@ -48,8 +48,8 @@ from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints
 from bothways.training.trainer import OUT_OF_TIME
 
-SCORED = "scored"  # directory of a run: the model whose score is reported, if that of all rows is delivered
-ALL_ROWS = "all_rows"  # directory of the last training, beside those of the seeds
+SCORED = "scored"  # directory of a run: the model whose score is reported, if the model of all rows is delivered
+ALL_ROWS = "all_rows"  # directory of the last training, beside the directories of the seeds
 TRAINS_ALL_ROWS = "trains_all_rows"  # key in bothways.json: whether there is a last training
 SHORT = 0.4  # of the minutes: a longer first training is the only one
 FEWER = 5  # parts of the rows outside a fold, of which the smaller model of the learning curve lacks one
@@ -105,7 +105,7 @@ class AllRows:
 
     @cached_property
     def features(self) -> Tensor:
-        """What the last layer of the head reads of the frozen encoder, [N, F]."""
+        """The features of the frozen encoder that the last layer of the head reads, [N, F]."""
         with muted(), torch.no_grad():
             pooler = self.task.initial_checkpoint(self.task.settings.seed).model.eval().pooler
             assert pooler is not None
@@ -149,11 +149,14 @@ def is_worth_it(plan: Plan, rows: AllRows, course: Course, run: Run) -> bool:
     assert budget.limit is not None
     if course.seconds >= SHORT * budget.limit:
         return False
+
     needed = course.seconds * course.share * rows.num_rows / rows.num_scored
     if needed + curve_seconds(plan) + seconds_after(plan) > budget.left or not rows.is_read_alike:
         return False
+
     with run.timed("learning_curve"):
         gain = learning_curve(rows)
+
     number = format_count(rows.num_rows, "row")
     line = f"frozen vectors, 80 % of the rows against all: the gain in loss is {gain.difference} (95 % interval)"
     if gain.is_clear:
@@ -177,7 +180,9 @@ def learning_curve(rows: AllRows) -> Gain:
         kept, _ = fold_rows(targets, others, units, FEWER)[0]
         fewer_SNC[:, fold] = fold_scores(rows, kept, fold)
         all_SNC[:, fold] = fold_scores(rows, others, fold)
-    fewer_N, all_N = (best_losses(rows, scores_SNC) for scores_SNC in (fewer_SNC, all_SNC))
+
+    fewer_N = best_losses(rows, fewer_SNC)
+    all_N = best_losses(rows, all_SNC)
     return loss_gain(fewer_N, all_N, 1.0)
 
 
@@ -279,8 +284,11 @@ class LastTraining:
         return replace(self.model, metadata=scored.metadata, scope=scope)
 
     def scope(self, plan: Plan, scored: Scope | None) -> Scope | None:
-        """Where its training texts lie. scored: that of the scored model, from whose texts of dev the distances of
-        held-out texts are, since all are trained on."""
+        """Where its training texts lie.
+
+        scored: the scope of the scored model. Its texts of dev give the distances of held-out texts, since this model
+        is trained on all texts.
+        """
         if scored is None:
             return None
         own = self.rows.whole.scope(plan.inference_copy(self.model.model), is_trained=False)

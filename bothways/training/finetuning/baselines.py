@@ -1,4 +1,4 @@
-"""Scores of simple models on the rows of a training, with the resamples that pair them with those of the model."""
+"""Scores of simple models on the rows of a training, with the resamples that pair them with the model's scores."""
 
 import json
 import time
@@ -20,7 +20,8 @@ from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
 from bothways.training.finetuning.budget import PART_OF_WORDS, WORDS, Budget
 
-MANY_ROWS, PART = 2000, 20  # from which the time of TF-IDF is estimated, by a twentieth of them
+MANY_ROWS = 2000  # from which the time of TF-IDF is estimated
+PART = 20  # a twentieth of the rows is fitted for the estimate
 SLOW = 5.0  # seconds after which the score of a baseline is logged with its time
 BASELINES = "baselines.json"  # scores of the baselines, for a resumed run
 
@@ -75,7 +76,11 @@ class BaselineScore:
         scores = task.scoring.score_predictions(predictions)
         resamples = Resamples.of(scores, task.metric)
         return BaselineScore(
-            name, scores[task.metric], scores[f"{task.metric}_interval"], resamples, predictions if keep else None
+            name=name,
+            value=scores[task.metric],
+            interval=scores[f"{task.metric}_interval"],
+            resamples=resamples,
+            predictions=predictions if keep else None,
         )
 
     def lead_over(self, other: "BaselineScore") -> Interval:
@@ -99,7 +104,8 @@ def score(task: TrainingTask, split: str, file: Path, budget: Budget) -> list[Ba
     """Score the baselines on a split for which there is time. The scores are stored in a file for resumed runs, with
     the predictions of models that can be saved."""
     if not file.exists():
-        rows, start = [], time.monotonic()
+        rows = []
+        start = time.monotonic()
         for baseline in task.baselines(split, words=has_time_for_words(task, budget)):
             budget.seconds[baseline.name] = time.monotonic() - start
             scores = task.scoring.score_predictions(baseline.predictions)
@@ -140,7 +146,11 @@ def read(file: Path) -> list[BaselineScore]:
     rows = json.loads(file.read_text(encoding="utf-8"))
     return [
         BaselineScore(
-            name, value, (low, high), Resamples.from_json(resamples), predictions and Predictions(**predictions)
+            name=name,
+            value=value,
+            interval=(low, high),
+            resamples=Resamples.from_json(resamples),
+            predictions=predictions and Predictions(**predictions),
         )
         for name, value, (low, high), resamples, predictions in rows
     ]
@@ -151,5 +161,12 @@ def mean_scores(folds: Sequence[Sequence[BaselineScore]]) -> list[BaselineScore]
     means = []
     for scores in zip(*folds, strict=True):
         resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=False)
-        means.append(BaselineScore(scores[0].name, fmean(score.value for score in scores), None, resamples))
+        means.append(
+            BaselineScore(
+                name=scores[0].name,
+                value=fmean(score.value for score in scores),
+                interval=None,
+                resamples=resamples,
+            )
+        )
     return means

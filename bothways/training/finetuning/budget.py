@@ -10,7 +10,7 @@ from bothways.base.log import logger
 
 LABEL_CHECK = "label errors of the training rows"
 WORDS = "TF-IDF"
-PART_OF_WORDS = "a part of TF-IDF"  # by whose time that of all rows is estimated
+PART_OF_WORDS = "a part of TF-IDF"  # its time estimates the time of all rows
 OTHERS_SHARE = 0.4  # of the minutes: for baselines and label errors together; more of them are left out
 MARGIN = 0.03  # of the minutes, for what was not measured
 
@@ -56,8 +56,8 @@ class Budget:
         return self.seconds.get(part, 0.0)
 
     def has_time(self, part: str, seconds: float) -> bool:
-        """Whether there is time for a part of the comparison; notes it as left out if there is none. What is left out
-        stays so."""
+        """Whether there is time for a part of the comparison; notes it as left out if there is none. A part that
+        is left out stays so."""
         if self.limit is None:
             return True
         if part not in self.left_out and seconds > min(OTHERS_SHARE * self.limit, self.left):

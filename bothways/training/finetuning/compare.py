@@ -23,7 +23,9 @@ from bothways.training.finetuning.select import ModelScores, Score, Selection
 from bothways.training.run import Run
 
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
-BETTER, WORSE = "better than", "worse than"  # how a verdict begins, unless it cannot tell
+# How a verdict begins, unless it cannot tell.
+BETTER = "better than"
+WORSE = "worse than"
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
 TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
     "frozen vectors": {"learning_rate": 0, "pooling": "mean"},
@@ -32,7 +34,9 @@ TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
 }
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 MAX_WIDTH = 0.8  # of the interval of a difference; a wider one is not shown
-MODEL, SAVED = "model", "tfidf"  # directories of a run: what it delivers, and a baseline that may be as good
+# Directories of a run.
+MODEL = "model"  # the delivered model
+SAVED = "tfidf"  # a baseline that may be as good
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,14 @@ class SavedTfidf:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of the baselines; none if they are not compared. encoder_verdict: whether the fine-tuned encoder is
-    better; verdict: that of the model that is delivered. tfidf: if it is saved. refused: why no model is delivered."""
+    """The models of a run, compared.
+
+    baselines: the scores of the baselines; none if they are not compared.
+    encoder_verdict: whether the fine-tuned encoder is better.
+    verdict: the verdict on the model that is delivered.
+    tfidf: the TF-IDF model, if it is saved.
+    refused: why no model is delivered.
+    """
 
     baselines: Sequence[BaselineScore] = ()
     encoder_verdict: str = ""
@@ -62,7 +72,7 @@ class Comparison:
         return [] if self.verdict.startswith(BETTER) else [self.verdict]
 
     def differences(self, scores: ModelScores) -> dict[str, Interval]:
-        """95 % intervals of the difference between the score of a model and that of each baseline."""
+        """95 % intervals of the difference between the score of a model and the score of each baseline."""
         return differences(scores, self.baselines)
 
     def delivered(self, encoder: ModelScores) -> ModelScores:
@@ -77,20 +87,33 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     refused = refusal(plan.task, selection)
     if not plan.compares:
         return Comparison(refused=refused)
-    task, encoder = plan.task, selection.scores
+
+    task = plan.task
+    encoder = selection.scores
+
     trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
     scores = [*selection.baselines]
     # One that is scored row by row is not repeated without its resamples.
     if task.scoring.trivial_baseline not in {score.name for score in scores}:
         scores.insert(0, BaselineScore(task.scoring.trivial_baseline, trivial, None))
+
     with run.timed("baselines"):
         tfidf = choose_tfidf(plan, selection, scores)
+
     saved = run.directory / SAVED if tfidf and not tfidf.lead else None
     text = verdict(encoder.score, scores, differences(encoder, scores), plan, saved)
+
     delivered = text
     if tfidf and tfidf.lead:
         delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
-    return Comparison(scores, text, delivered, tfidf, refused)
+
+    return Comparison(
+        baselines=scores,
+        encoder_verdict=text,
+        verdict=delivered,
+        tfidf=tfidf,
+        refused=refused,
+    )
 
 
 def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict[str, Interval]:
@@ -101,7 +124,8 @@ def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict
 
 def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
     """The TF-IDF model that is saved, if any."""
-    task, encoder = plan.task, selection.scores
+    task = plan.task
+    encoder = selection.scores
     if plan.few:  # a training of few rows was asked for, and TF-IDF is only compared
         return None
     score = next((score for score in scores if score.name.startswith(TFIDF)), None)
@@ -114,7 +138,7 @@ def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScor
     if not is_delivered and is_clearly_better(differences(encoder, [score])[score.name]):
         return None
     measured = encoder.of_baseline(score, baseline.predictions)
-    return SavedTfidf(score.name, baseline.model, measured, lead if is_delivered else None)
+    return SavedTfidf(name=score.name, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
 
 
 def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
@@ -137,8 +161,11 @@ def verdict(
     saved.
     """
     best = max(baselines, key=lambda baseline: baseline.value)
-    name, mean, (low, high) = best.name, score.mean, differences[best.name]
+    name = best.name
+    mean = score.mean
+    low, high = differences[best.name]
     assert mean is not None
+
     kind = "frozen, with a linear head" if score.frozen or plan.measured else "fine-tuned"
     if score.frozen and plan.task.needs_gain:
         kind = plan.task.initial_model
@@ -203,5 +230,10 @@ def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str
 def lead_on_dev(task: TrainingTask, baseline: Baseline, seed: SeedResult) -> Interval:
     """95 % interval of how much better a baseline is on dev than the model of a seed."""
     scores = task.scoring.score_predictions(baseline.predictions)
-    model = BaselineScore(MODEL, seed.metrics["dev"][task.metric], None, seed.resamples["dev"])
+    model = BaselineScore(
+        name=MODEL,
+        value=seed.metrics["dev"][task.metric],
+        interval=None,
+        resamples=seed.resamples["dev"],
+    )
     return model.difference(scores[task.metric], Resamples.of(scores, task.metric))

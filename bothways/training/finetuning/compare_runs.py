@@ -24,20 +24,28 @@ Predicted = Mapping[RowKey, Any]
 def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
     """The scores of both runs: on the rows that both predict, with 95 % intervals of the differences if there are any,
     else the scores that each run reports."""
-    runs, theirs = (str(first.directory), str(second.directory)), getattr(second, "metric", None)
+    runs = (str(first.directory), str(second.directory))
+    theirs = getattr(second, "metric", None)
+
     if getattr(second, "task", None) != first.task or theirs != first.metric:
         scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, "the tasks or metrics differ: no differences")
-    by_row, other = predicted(first), predicted(second)
+
+    by_row = predicted(first)
+    other = predicted(second)
     common = [row for row in by_row if row in other]
+
     if not common:
         reason = "the runs predict other rows" if by_row and other else f"no pairs of rows for {first.task}"
         scores = side_by_side(first.reported, second.reported, comparable=False)
         return RunComparison(runs, scores, f"{reason}: no differences")
-    left, right = (score(first, common, [rows[row] for row in common]) for rows in (by_row, other))
+
+    left = score(first, common, [by_row[row] for row in common])
+    right = score(first, common, [other[row] for row in common])
     scores = side_by_side(numbers_of(left.by_name), numbers_of(right.by_name), comparable=True)
     for one in scores:
         one |= _interval(one["metric"], left, right)
+
     left_out = ", ".join(
         f"{len(rows) - len(common):,} of {run}" for rows, run in zip((by_row, other), runs, strict=True)
     )
@@ -48,13 +56,15 @@ def compare_runs(first: "FineTuneResult", second: RunResult) -> RunComparison:
 
 def predicted(run: RunResult) -> Predicted:
     """The predictions of a run. Nothing for tasks whose rows have no label or number."""
-    file, task = run.directory / PREDICTIONS, TASKS[getattr(run, "task", "embed")].load()
+    file = run.directory / PREDICTIONS
+    task = TASKS[getattr(run, "task", "embed")].load()
     if not isinstance(task, TextModelTask) or not file.exists():
         return {}
     columns = read_columns(file)
     texts = zip(*(columns[name] for name in ("text", "pair") if name in columns), strict=True)
     rows = [*zip(texts, map(str, columns["gold"]), strict=True)]
-    numbers, seen = list[int](), Counter[Any]()
+    numbers = list[int]()
+    seen = Counter[Any]()
     for row in rows:
         numbers.append(seen[row])
         seen[row] += 1
@@ -66,7 +76,8 @@ def score(run: "FineTuneResult", rows: Sequence[RowKey], predictions: Sequence[A
     """The scores of some rows' predictions, with resamples that depend on the rows only."""
     keys = [tuple(map(text_key, texts)) for texts, *_ in rows]
     units = first_locations(keys, [str(row) for row in range(len(rows))])
-    task, gold = TASKS[run.task].load(), [label for _, label, _ in rows]
+    task = TASKS[run.task].load()
+    gold = [label for _, label, _ in rows]
     assert isinstance(task, TextModelTask)
     read = label_reader(run)
     return task.evaluator(run.model, None).compare([*map(read, gold)], [*map(read, predictions)], units)
@@ -83,6 +94,9 @@ def _interval(metric: str, first: Scores, second: Scores) -> dict[str, float]:
     """The 95 % interval of the difference of a metric, if it has resamples."""
     if first.intervals is None or second.intervals is None or metric not in first.intervals.resamples:
         return {}
-    one, other = (Resamples.of(scores, metric) for scores in (first, second))
-    low, high = BaselineScore("first", first[metric], None, one).difference(second[metric], other)
+    one = Resamples.of(first, metric)
+    other = Resamples.of(second, metric)
+    low, high = BaselineScore(name="first", value=first[metric], interval=None, resamples=one).difference(
+        second[metric], other
+    )
     return {"low": low, "high": high}

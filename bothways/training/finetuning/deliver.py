@@ -42,13 +42,23 @@ from bothways.training.run_lock import read_metrics
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-ENCODER_FACTS = "mean std n failed interval scores pooled".split()  # beside the result of TF-IDF
+ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
 WIDE = 0.04  # width of an interval that is shown before the score: of few rows, it is what is known
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
-OPTIONAL = (
-    "pooled baselines verdict dtype delivered encoder teacher readers measured not_delivered scored".split()
-)  # of a result
+OPTIONAL = (  # facts of a result
+    "pooled",
+    "baselines",
+    "verdict",
+    "dtype",
+    "delivered",
+    "encoder",
+    "teacher",
+    "readers",
+    "measured",
+    "not_delivered",
+    "scored",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,8 +77,8 @@ class FineTuneResult(results.RunResult):
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
-    dev, and where the trained one is; "" if that is delivered. scored: which model the score is that of, if another
-    one is in `model`, which was trained on all rows afterwards; "" if it is that of the model.
+    dev, and where the trained one is; "" if that is delivered. scored: the model that has the score, if another one
+    is in `model`, which was trained on all rows afterwards; "" if the delivered model has the score.
     """
 
     task: str
@@ -112,7 +122,7 @@ class FineTuneResult(results.RunResult):
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
 
     def load(self, **options: Any) -> "Predictor":
-        """The saved model. options: those of `bothways.load`."""
+        """The saved model. options: the options of `bothways.load`."""
         from bothways.inference.load import load
 
         return load(self.model_directory, **options)
@@ -137,7 +147,8 @@ class FineTuneResult(results.RunResult):
     def metrics(self) -> Any:
         """The scores as a table: model, split, metric, value, and low and high, the ends of the 95 % interval."""
         stored = read_metadata(self.directory / METADATA_FILE)
-        figures, intervals = stored.get("figures", {}), stored["result"].get("baseline_intervals", {})
+        figures = stored.get("figures", {})
+        intervals = stored["result"].get("baseline_intervals", {})
         scores = [("this model", self.mean, self.interval)]
         scores += [(name, score, intervals.get(name)) for name, score in self.baselines.items()]
         rows = [(name, self.split, self.metric, score, *(ends or (None, None))) for name, score, ends in scores]
@@ -164,7 +175,10 @@ class FineTuneResult(results.RunResult):
         """Loss, metric and learning rate over steps as a picture, which is also written to `file` (.svg)."""
         figures = read_metadata(self.directory / METADATA_FILE).get("figures", {})
         levels = {"baseline": figures["dev"]["baseline"]} if "dev" in figures else {}
-        rows, unit, title = read_metrics(self.directory), metric_unit(self.metric), f"Fine-tuning, {self.task}"
+        rows = read_metrics(self.directory)
+        unit = metric_unit(self.metric)
+        title = f"Fine-tuning, {self.task}"
+
         if not rows:
             raise InputError(f"{self.directory}: no curves, since nothing was trained: the encoder stayed as it is")
         return draw_curves(rows, title=title, levels=levels, metric=self.metric, unit=unit).write(file)
@@ -199,8 +213,12 @@ def deliver(
     trained: the plan of a training whose model is not delivered, if that is another one.
     last: the training on all rows, whose model is delivered instead of the selected one.
     """
-    encoder, tfidf, model = selection.scores, comparison.tfidf, selection.model
-    facts, delivered = facts_for_inference(plan, encoder, model), comparison.delivered(encoder)
+    encoder = selection.scores
+    tfidf = comparison.tfidf
+    model = selection.model
+    facts = facts_for_inference(plan, encoder, model)
+    delivered = comparison.delivered(encoder)
+
     run_result = result = encoder_result(plan, selection, comparison)
     seed = selection.kept.seed
     seed_files = seed_directory(run.directory, seed)
@@ -252,7 +270,8 @@ def deliver(
 
 def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> dict[str, Any]:
     """Metadata that inference needs besides weights and labels."""
-    task, facts = plan.task, plan.task.metadata(scores.by_split)
+    task = plan.task
+    facts = plan.task.metadata(scores.by_split)
     return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
 
 
@@ -271,7 +290,8 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
     score = selection.scores.score
     facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
     if plan.unscored:
-        score, facts["verdict"] = replace(score, mean=None, std=None, interval=None, failed=0), plan.unscored
+        score = replace(score, mean=None, std=None, interval=None, failed=0)
+        facts["verdict"] = plan.unscored
     elif plan.measured:
         facts["measured"] = plan.measured
     if selection.kept.teacher:
@@ -282,7 +302,10 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
 
 
 def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The `result` of bothways.json for the TF-IDF model. encoder: that of the encoder, which is in a directory."""
+    """The `result` of bothways.json for the TF-IDF model.
+
+    encoder: the `result` of the encoder, which is beside it in `directory`.
+    """
     result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
     if "measured" in encoder:
         result["measured"] = encoder["measured"]
@@ -297,7 +320,7 @@ def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, A
 
 
 def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, Any]:
-    """The baselines' scores, and their differences to those of a model."""
+    """The baselines' scores, and their differences to the scores of a model."""
     baselines = comparison.baselines
     return {
         "baselines": {baseline.name: baseline.value for baseline in baselines},
@@ -334,9 +357,17 @@ def open_run(directory: AnyPath) -> results.RunResult:
         raise InputError(f"{path}: a model, not a run; {way_out} load the model with bothways.load")
     if not metadata.get("verb") or not path.exists():
         raise MissingFile(f"{path}: not a run; name the directory that was its output")
+
     verb, _, task = metadata["verb"].partition(" ")
     if verb == "finetune" and "result" in metadata:
         return result_of(path, metadata["result"], task)
+
     if "heldout" in metadata:
-        return PretrainingResult(path, path / "model", metadata["heldout"], metadata.get("cost", {}))
+        return PretrainingResult(
+            directory=path,
+            model_directory=path / "model",
+            figures=metadata["heldout"],
+            cost=metadata.get("cost", {}),
+        )
+
     raise InputError(f"{path}: a run of {verb} that is not done, or has no scores; name one of finetune or pretrain")

@@ -96,8 +96,8 @@ def described(seconds_by_part: Mapping[str, float]) -> list[str]:
 
 
 def plan_minutes(plan: Plan, run: Run) -> None:
-    """Divide the minutes of a run, if they are limited, and log it. What is left out is noted in the budget, and in
-    bothways.json, so that a resumed run leaves out the same."""
+    """Divide the minutes of a run, if they are limited, and log it. Parts that are left out are noted in the budget,
+    and in bothways.json, so that a resumed run leaves out the same."""
     if plan.budget.limit is None or plan.follows_few:
         return
     if LEFT_OUT in run.metadata:
@@ -131,7 +131,7 @@ def measure(plan: Plan) -> Estimates:
     token = (time.perf_counter() - start) / max(1, sum(examples.sizes[row] for row in rows))
 
     words = seconds_of_words(part.task, plan.budget) if compares(plan) else None
-    return Estimates(token, step, fit_seconds(part), words)
+    return Estimates(token=token, step=step, fit=fit_seconds(part), words=words)
 
 
 def fit_seconds(plan: Plan) -> float:
@@ -154,8 +154,9 @@ def compares(plan: Plan) -> bool:
 
 
 def divide(plan: Plan, estimates: Estimates) -> Division:
-    """Divide the minutes by these estimates. What there is no time for is left out, and noted in the budget."""
-    budget, task = plan.budget, plan.task
+    """Divide the minutes by these estimates. A part without time is left out, and noted in the budget."""
+    budget = plan.budget
+    task = plan.task
     assert budget.limit is not None
     seed, fold = next(plan.trainings)
     part = plan.of_fold(fold)

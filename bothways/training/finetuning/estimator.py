@@ -30,7 +30,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     All rows are for training, except for a tenth that selects the weights where there are enough to train the encoder;
     no row is held out for a score and no baseline is fitted: that is for cross-validation. out: the directory of the
-    run, with all its files; None: only the model is kept, in memory. The other parameters are those of
+    run, with all its files; None: only the model is kept, in memory. The other parameters are fields of
     bothways.settings.Classify. After fit: classes_, the sorted labels.
     """
 
@@ -68,14 +68,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def fit(self, X: Iterable[str], y: Iterable[Any]) -> Self:
         """Fine-tune on texts X and a label for each."""
-        texts, labels = read_texts(X), read_labels(y)
+        texts = read_texts(X)
+        labels = read_labels(y)
         check_consistent_length(texts, labels)
         check_classification_targets(labels)
+
         classes, indices = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"y has one class ({classes[0]!r}); a classifier needs at least two classes")
+
         rows = [{"text": text, "label": str(label)} for text, label in zip(texts, indices, strict=True)]
         options = {name: value for name, value in self.get_params().items() if name != "out"}
+
         with TemporaryDirectory() as folder, muted():
             settings = Classify(
                 **options,
@@ -93,6 +97,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 ) from None
             files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
             self.files_: Files = {str(file.relative_to(directory)): file.read_bytes() for file in files}
+
         self.classes_ = classes
         self.__dict__.pop("_predictor", None)
         return self
@@ -151,19 +156,23 @@ def read_labels(labels: Any) -> np.ndarray:
     scikit-learn for a missing one."""
     if labels is None:
         raise InputError("This TextClassifier estimator requires y to be passed, but the target y is None.")
+
     if _is_matrix(labels):
         raise InputError(
             "y should be a 1d array, got several labels for a text (an indicator matrix or lists); TextClassifier "
             "learns one: bothways.finetune(rows, multi_label=True) learns several"
         )
+
     values = column_or_1d(np.asarray(labels if hasattr(labels, "__len__") else [*labels], dtype=object), warn=True)
     if missing := [row for row, value in enumerate(values) if _is_missing(value)]:
         count = format_count(len(missing), "label is", "labels are")
         raise InputError(f"Input y contains NaN: {count} missing, the first in row {missing[0]}; drop such rows")
+
     kinds = {isinstance(value, str) for value in values}
     if len(kinds) > 1:
         names = sorted({type(value).__name__ for value in values})
         raise InputError(f"y must be uniformly strings or numbers. Got {names}")
+
     return np.asarray(values.tolist())
 
 

@@ -1,6 +1,6 @@
 """The run on few rows: linear models on the frozen encoder and on TF-IDF, each row predicted out-of-fold, and the
-chosen model fitted to all rows. It takes seconds and depends on no random number but those of the folds, so that a
-resumed run repeats it."""
+chosen model fitted to all rows. It takes seconds, and only its folds depend on random numbers, so that a resumed run
+repeats it."""
 
 import math
 from collections.abc import Sequence
@@ -66,22 +66,45 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     model reads, the selection, and the comparison with the other kinds of models."""
     few = plan.few
     assert few is not None
+
     logger.info(plan.task.summary.describe())
     log_reason(plan)
+
     with run.timed("out_of_fold"):
         chosen = few.chosen
+
     delivered = chosen if chosen.reads else few.best_head
+
     with run.timed("linear_start"):
         encoder = fit_candidate(plan, few, delivered)
         others = list[Fitted]()
         if plan.compares:
             others = [fit_candidate(plan, few, one) for one in few.others if one is not delivered]
+
     assert encoder.model is not None
     calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
     stored = calibration.to_json() if calibration else None
-    kept = SeedResult(plan.seeds[0], None, {**encoder.scores.by_split}, {}, None, stored, {}, [])
+
+    kept = SeedResult(
+        seed=plan.seeds[0],
+        fold=None,
+        metrics={**encoder.scores.by_split},
+        resamples={},
+        predictions=None,
+        calibration=stored,
+        teacher={},
+        baselines=[],
+    )
+
     baselines = [other.baseline for other in others]
-    selection = Selection(encoder.model, kept, encoder.scores, baselines, stored)
+    selection = Selection(
+        model=encoder.model,
+        kept=kept,
+        scores=encoder.scores,
+        baselines=baselines,
+        calibration=stored,
+    )
+
     measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
     plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
     return plan, selection, compare_few(plan, chosen, encoder, others, run)
@@ -100,6 +123,7 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitte
     """Fit a candidate to all rows, and score it."""
     if few.folds:
         candidate = few.scored(candidate)
+
     task: TrainingTask = few.task
     model = None
     words = few.fit_words(candidate) if candidate.word_share else None
@@ -107,24 +131,50 @@ def fit_candidate(plan: Plan, few: FewRows, candidate: LinearCandidate) -> Fitte
         with muted():
             task, model = few.fit_head(candidate)
         model = replace(model, words=words)
-    return Fitted(candidate, task, model, words, measure(plan, few, candidate, model, words))
+
+    return Fitted(
+        candidate=candidate,
+        task=task,
+        model=model,
+        words=words,
+        scores=measure(plan, few, candidate, model, words),
+    )
 
 
 def measure(
     plan: Plan, few: FewRows, candidate: LinearCandidate, model: Checkpoint | None, words: TfidfModel | None
 ) -> ModelScores:
     """Scores of a candidate: on the test rows by the model of all rows, or else out-of-fold."""
-    seed, scoring = plan.seeds[0], few.task.scoring
+    seed = plan.seeds[0]
+    scoring = few.task.scoring
+
     if "test" in few.task.data:
         outputs = few.task.outputs_of(few.test_scores(candidate, model, words))
         values, resamples = metrics_with_resamples(scoring, "test", outputs)
         predictions = {"test": scoring.predictions("test", outputs)}
-        return ModelScores(few.task, "test", {seed: {"test": at_start(values)}}, seed, resamples, None, predictions)
+        return ModelScores(
+            task=few.task,
+            split="test",
+            metrics_by_seed={seed: {"test": at_start(values)}},
+            kept=seed,
+            resamples=resamples,
+            folds=None,
+            predictions=predictions,
+        )
+
     if not few.folds:
         return unknown_scores(few.task, seed)
+
     values, resamples = metrics_with_resamples(scoring, "train", few.task.outputs_of(candidate.scores_NC))
     folds = CrossValidation.out_of_fold(few, candidate)
-    return ModelScores(few.task, FOLDS, {seed: {FOLDS: at_start(values)}}, seed, resamples, folds)
+    return ModelScores(
+        task=few.task,
+        split=FOLDS,
+        metrics_by_seed={seed: {FOLDS: at_start(values)}},
+        kept=seed,
+        resamples=resamples,
+        folds=folds,
+    )
 
 
 def at_start(values: Metrics) -> Metrics:
@@ -136,7 +186,15 @@ def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
     """Those of a model that no row is left to score."""
     nothing = dict.fromkeys((task.metric, "baseline"), math.nan)
     values = at_start({**nothing, f"{task.metric}_interval": [math.nan, math.nan], "rows": 0})
-    return ModelScores(task, FOLDS, {seed: {FOLDS: values}}, seed, Resamples.unknown(), None, {})
+    return ModelScores(
+        task=task,
+        split=FOLDS,
+        metrics_by_seed={seed: {FOLDS: values}},
+        kept=seed,
+        resamples=Resamples.unknown(),
+        folds=None,
+        predictions={},
+    )
 
 
 def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: list[Fitted], run: Run) -> Comparison:
@@ -144,9 +202,11 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
     encoder if that is not clearly better."""
     if not plan.compares:
         return Comparison()
+
     split = encoder.scores.split
     trivial = encoder.scores.by_split[split]["baseline"]
     scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.baseline for one in others)]
+
     saved = None
     for other in others:
         if not other.candidate.name.startswith(TFIDF):
@@ -157,13 +217,15 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
         if is_delivered or not is_clearly_better(differences(encoder.scores, [score])[score.name]):
             assert other.words is not None and plan.few is not None
             model = other.words.scaled(1.0, plan.few.mean_output)
-            saved = SavedTfidf(score.name, model, other.scores, lead if is_delivered else None)
+            saved = SavedTfidf(name=score.name, model=model, scores=other.scores, lead=lead if is_delivered else None)
+
     beside = run.directory / SAVED if saved and not saved.lead else None
     text = verdict(encoder.scores.score, scores, differences(encoder.scores, scores), plan, beside)
+
     if saved and saved.lead:
         delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
-        return Comparison(scores, text, delivered, saved)
-    return Comparison(scores, text, text, saved)
+        return Comparison(baselines=scores, encoder_verdict=text, verdict=delivered, tfidf=saved)
+    return Comparison(baselines=scores, encoder_verdict=text, verdict=text, tfidf=saved)
 
 
 # --- a training that is tried if there is time ------------------------------------------------------------------------
@@ -178,7 +240,7 @@ class TrainingTried:
     line: str
 
     def noted(self, fitted: tuple[Plan, Selection, Comparison]) -> tuple[Plan, Selection, Comparison]:
-        """What is delivered instead, with this line in its verdict."""
+        """The linear model that is delivered instead, with this line in its verdict."""
         plan, selection, comparison = fitted
         verdict = f"{self.line}; {comparison.verdict}" if comparison.verdict else self.line
         return plan, selection, replace(comparison, verdict=verdict, encoder_verdict=verdict)
@@ -219,16 +281,19 @@ def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) ->
     few = replace(plan.few, num_folds=trained.num_folds)
     chosen = next(one for one in few.candidates if one.name == plan.few.chosen.name)
     linear = few.predictions(few.scored(chosen))
+
     by_location = {}
     for result in results:
         assert result.predictions is not None
         for row, where in enumerate(result.predictions.where):
             by_location[str(where)] = result.predictions.take([row])
+
     same_rows = Predictions.joined(by_location[str(where)] for where in linear.where)
     ours = BaselineScore.of("fine-tuned", few.task, replace(same_rows, groups=linear.groups))
     theirs = BaselineScore.of(chosen.name, few.task, linear)
     low, high = ours.lead_over(theirs)
     is_better = is_clearly_better((low, high))
+
     line = (
         f"fine-tuned on the same {trained.num_folds} folds: {ours.value:.2%} against {theirs.value:.2%}; the "
         f"difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval), so "

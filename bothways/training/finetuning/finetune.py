@@ -83,7 +83,7 @@ def take_part(plan: Plan) -> FineTuneResult:
     if plan.options.device.type == "cpu":
         retain_freed_memory()
     received: Training | FineTuneResult
-    current = plan  # or that of a fold
+    current = plan  # or the plan of a fold
     while isinstance(received := plan.processes.broadcast(None), Training):
         if received.fold != current.fold:
             current = plan.of_fold(received.fold)

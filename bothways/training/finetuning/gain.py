@@ -43,8 +43,9 @@ FEW_ROWS = 300  # with fewer rows the loss selects, since it has more informatio
 class Gain:
     """The metric on dev before training and after it, and the 95 % interval of the difference, paired by row.
 
-    metric: or LOSS, whose difference is that from after to before. fraction: of the way from the initial to the trained
-    weights. rows: number of rows or queries of dev.
+    metric: or LOSS, whose difference is counted from after to before.
+    fraction: of the way from the initial to the trained weights.
+    rows: number of rows or queries of dev.
     """
 
     metric: str
@@ -144,7 +145,7 @@ def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directo
     ones if that is no clear gain; returns their fraction. The gain is stored in the directory, with the trained weights
     if they are not kept.
 
-    Surest: the lower end of the interval is highest. The best metric is often that of weights far from the initial
+    Surest: the lower end of the interval is highest. The best metric often belongs to weights far from the initial
     ones, by which some queries gain much and others lose.
     """
     scoring = plan.task.scoring
@@ -187,17 +188,18 @@ def interpolate(
 
 
 def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
-    """The score of outputs for dev with its resamples, which pair it with that of other weights."""
-    task, parts = plan.task, plan.task.scoring.compared_outputs(outputs)
+    """The score of outputs for dev with its resamples, which pair it with the score of other weights."""
+    task = plan.task
+    parts = plan.task.scoring.compared_outputs(outputs)
     scores = [BaselineScore.of("", task, task.scoring.predictions("dev", part), keep=False) for part in parts]
     resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=True)
-    return BaselineScore("", fmean(score.value for score in scores), None, resamples)
+    return BaselineScore(name="", value=fmean(score.value for score in scores), interval=None, resamples=resamples)
 
 
 def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: float) -> Gain:
     """The gain from one score of dev to another.
 
-    The interval is that of a bootstrap, without the floor of `difference_interval`: ranks of queries are no decisions,
+    The interval is from a bootstrap, without the floor of `difference_interval`: ranks of queries are no decisions,
     and where no query differs an interval of no width is right, as that is no gain. Fewer than FEW_UNITS queries get
     the floor, since all of three may gain by luck.
     """
@@ -206,7 +208,15 @@ def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: f
     interval_of = difference_interval if num_units < FEW_UNITS else percentile_interval
     difference_B = after.resamples.values_B - before.resamples.values_B
     low, high = interval_of(after.value - before.value, difference_B, num_units)
-    return Gain(plan.task.metric, before.value, after.value, low, high, fraction, num_units)
+    return Gain(
+        metric=plan.task.metric,
+        before=before.value,
+        after=after.value,
+        low=low,
+        high=high,
+        fraction=fraction,
+        rows=num_units,
+    )
 
 
 def loss_gain(before_N: Tensor, after_N: Tensor, fraction: float) -> Gain:
@@ -214,8 +224,17 @@ def loss_gain(before_N: Tensor, after_N: Tensor, fraction: float) -> Gain:
     gain_N = before_N - after_N
     mean = float(gain_N.mean())
     half_width = CERTAIN * float(gain_N.std(correction=0)) / math.sqrt(len(gain_N))
-    before, after = float(before_N.mean()), float(after_N.mean())
-    return Gain(LOSS, before, after, mean - half_width, mean + half_width, fraction, len(gain_N))
+    before = float(before_N.mean())
+    after = float(after_N.mean())
+    return Gain(
+        metric=LOSS,
+        before=before,
+        after=after,
+        low=mean - half_width,
+        high=mean + half_width,
+        fraction=fraction,
+        rows=len(gain_N),
+    )
 
 
 # --- trained weights that are not delivered ---------------------------------------------------------------------------

@@ -35,7 +35,8 @@ from bothways.text.data.splits import fold_groups
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
-FOLDS, FEWER_FOLDS = 10, 3  # for choosing among candidates
+FOLDS = 10  # for choosing among candidates
+FEWER_FOLDS = 3  # if there are many targets
 FEWEST_FOLDS = 4  # of classes with fewer rows
 SCORE_FOLDS = 30  # for the score of the chosen one, whose models are then fitted to nearly all rows
 MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
@@ -68,7 +69,7 @@ class LinearCandidate:
 
     @property
     def parts(self) -> str:
-        """What it reads, in words."""
+        """The inputs that it reads, in words."""
         if self.reads is None:
             return "TF-IDF"
         return "frozen vectors and TF-IDF" if self.word_share else "frozen vectors"
@@ -102,7 +103,8 @@ class FewRows:
         Not more than there are rows of a class: then each class lacks a row in each fold. With more folds only the
         classes that are scored lack one, which makes the others more probable (docs/LOG.md, "The first labels").
         """
-        table, settings = self.task.tables["train"], self.task.settings
+        table = self.task.tables["train"]
+        settings = self.task.settings
         groups = table.groups or table.keys
         usual = number if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
         if not self.has_numbers and self.targets.ndim == 1:
@@ -150,7 +152,7 @@ class FewRows:
         return self.initial_checkpoints[reads]
 
     def features(self, reads: HeadInput, split: str = "train") -> torch.Tensor:
-        """What the last layer of the head reads, for each row: [N, F]."""
+        """The features that the last layer of the head reads, for each row: [N, F]."""
         task = self.reading(reads)
         with muted(), torch.no_grad():
             pooler = self.initial_checkpoint(reads).model.eval().pooler
@@ -175,7 +177,12 @@ class FewRows:
         """The model of the strength with the best metric; ties go to the lower loss."""
         rows = (x_NF, self.targets)
         scores_SNC = linear_head.out_of_fold(
-            rows, self.task.row_loss, self.task.num_outputs, self.folds, strengths, standardize=standardize
+            rows,
+            self.task.row_loss,
+            self.task.num_outputs,
+            self.folds,
+            strengths,
+            standardize=standardize,
         ).numpy()
 
         values = [self.metric(scores_NC) for scores_NC in scores_SNC]
@@ -220,12 +227,25 @@ class FewRows:
     def candidates(self) -> list[LinearCandidate]:
         """In the order in which they are preferred without evidence: the encoder with TF-IDF, the encoder, TF-IDF."""
         alone = [
-            LinearCandidate(f"{reads.describe()} + {self.method}", reads, 0.0, head.scores_NC)
+            LinearCandidate(
+                name=f"{reads.describe()} + {self.method}",
+                reads=reads,
+                word_share=0.0,
+                scores_NC=head.scores_NC,
+            )
             for reads, head in self.heads.items()
         ]
+
         if self.words is None:
             return alone
-        words = LinearCandidate(f"TF-IDF + {self.method}", None, 1.0, self.words.scores_NC)
+
+        words = LinearCandidate(
+            name=f"TF-IDF + {self.method}",
+            reads=None,
+            word_share=1.0,
+            scores_NC=self.words.scores_NC,
+        )
+
         both = [self.stacked(candidate, words) for candidate in alone]
         return [*both, *alone, words]
 
@@ -237,7 +257,12 @@ class FewRows:
         """Both together: the weighted mean of their scores (Wolpert 1992, with a fixed weight)."""
         assert head.reads is not None
         scores_NC = (1 - WORD_SHARE) * head.scores_NC + WORD_SHARE * words.scores_NC
-        return LinearCandidate(f"{head.reads.describe()} and TF-IDF + {self.method}", head.reads, WORD_SHARE, scores_NC)
+        return LinearCandidate(
+            name=f"{head.reads.describe()} and TF-IDF + {self.method}",
+            reads=head.reads,
+            word_share=WORD_SHARE,
+            scores_NC=scores_NC,
+        )
 
     @cached_property
     def losses_by_name(self) -> dict[str, np.ndarray]:
@@ -251,7 +276,10 @@ class FewRows:
         if not self.folds:
             reads = self.task.head_inputs[0]
             return LinearCandidate(
-                f"{reads.describe()} + {self.method}", reads, 0.0, np.zeros((0, self.task.num_outputs))
+                name=f"{reads.describe()} + {self.method}",
+                reads=reads,
+                word_share=0.0,
+                scores_NC=np.zeros((0, self.task.num_outputs)),
             )
         best = self.candidates[0]
         for candidate in self.candidates[1:]:
@@ -305,7 +333,12 @@ class FewRows:
     def score_part(self, x_NF: torch.Tensor, part: LinearPart, *, standardize: bool) -> Floats:
         rows = (x_NF, self.targets)
         scores_1NC = linear_head.out_of_fold(
-            rows, self.task.row_loss, self.task.num_outputs, self.score_folds, [part.strength], standardize=standardize
+            rows,
+            self.task.row_loss,
+            self.task.num_outputs,
+            self.score_folds,
+            [part.strength],
+            standardize=standardize,
         )
         scores_NC: Floats = scores_1NC[0].numpy() / part.temperature
         return scores_NC
@@ -319,7 +352,8 @@ class FewRows:
     def fit_head(self, candidate: LinearCandidate) -> tuple[TextTask, Checkpoint]:
         """The model of all rows, and the task as it reads it. With TF-IDF, its outputs are the sum of both parts."""
         assert candidate.reads is not None
-        task, head = self.reading(candidate.reads), self.heads[candidate.reads] if self.folds else None
+        task = self.reading(candidate.reads)
+        head = self.heads[candidate.reads] if self.folds else None
         strength, temperature = (head.strength, head.temperature) if head else (USUAL_STRENGTH, 1.0)
         rows = (self.features(candidate.reads), self.targets)
         fitted = linear_head.fit_strength(rows, self.task.row_loss, self.task.num_outputs, strength)
@@ -334,7 +368,11 @@ class FewRows:
         strength = self.words.strength
         rows = (self.gram.features_NR, self.targets)
         solution = linear_head.fit_strength(
-            rows, self.task.row_loss, self.task.num_outputs, strength, standardize=False
+            rows,
+            self.task.row_loss,
+            self.task.num_outputs,
+            strength,
+            standardize=False,
         )
         weights = solution.weight_CH.double().numpy(), solution.bias_C.double().numpy()
         model = self.gram.model(*weights, strength=1 / (strength * len(self.targets)))

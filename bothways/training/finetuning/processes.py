@@ -36,8 +36,18 @@ class Training:
         checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> "Training":
         """The training of a model of the main process, which is sent to all others."""
-        module, resumes = plan.objective.module(model, options.seed), checkpoints.exist
-        return plan.processes.broadcast(Training(plan.fold, module, options, steps_before, checkpoints, resumes))
+        module = plan.objective.module(model, options.seed)
+        resumes = checkpoints.exist
+        return plan.processes.broadcast(
+            Training(
+                fold=plan.fold,
+                module=module,
+                options=options,
+                steps_before=steps_before,
+                checkpoints=checkpoints,
+                resumes=resumes,
+            )
+        )
 
     def load(self, plan: Plan) -> SavedCheckpoint | None:
         """The checkpoint to resume from, if any. All processes call this before `run`."""
@@ -51,7 +61,7 @@ class Training:
         evaluate: Callable[[], Mapping[str, float]] = dict,
         record: Callable[[dict[str, Any]], None] = lambda row: None,
     ) -> TrainingState:
-        """Train the module, in all processes together. The arguments are those of `fit`."""
+        """Train the module, in all processes together. The arguments are as of `fit`."""
         objective = plan.objective
         return fit(
             self.module,

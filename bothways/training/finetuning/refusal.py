@@ -22,13 +22,17 @@ def refusal(task: TrainingTask, selection: Selection) -> str:
     of_folds = [baseline for baseline in selection.baselines if baseline.name == task.keeps_start]
     if scores.folds and of_folds:
         (before,) = of_folds
-        after, resamples, number = scores.score.mean, scores.resamples, scores.score.rows
+        after = scores.score.mean
+        resamples = scores.resamples
+        number = scores.score.rows
         where = "out-of-fold"
     else:
         start = next(baseline for baseline in task.baselines("dev") if baseline.name == task.keeps_start)
         before = BaselineScore.of(start.name, task, start.predictions)
         dev = selection.kept.metrics["dev"]
-        after, resamples, number = dev[task.metric], selection.kept.resamples["dev"], dev["rows"]
+        after = dev[task.metric]
+        resamples = selection.kept.resamples["dev"]
+        number = dev["rows"]
         where = "on dev"
 
     assert after is not None

@@ -25,7 +25,15 @@ from bothways.training.results import LABEL_ERRORS, PREDICTIONS, REPORT
 from bothways.training.run import Run
 
 # Metrics that are not percentages.
-NUMBERS = "spearman pearson matthews mean_squared_error mean_absolute_error variance no_answer_threshold".split()
+NUMBERS = (
+    "spearman",
+    "pearson",
+    "matthews",
+    "mean_squared_error",
+    "mean_absolute_error",
+    "variance",
+    "no_answer_threshold",
+)
 NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
 MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
@@ -33,12 +41,19 @@ MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 def write_report(plan: Plan, run: Run, selection: Selection, comparison: Comparison, result: Mapping[str, Any]) -> None:
     """Write curves.svg, report.html and predictions.csv.
 
-    The scores are those of the model that is delivered; with folds, the page shows the cross-validation. result: that
-    of the run.
+    The scores are the scores of the model that is delivered; with folds, the page shows the cross-validation.
+
+    result: the result of the run.
     """
-    task, rows, model, shown = plan.task, run.metrics(), selection.model.model, comparison.delivered(selection.scores)
-    teacher, folds = selection.kept.teacher, shown.folds
-    levels, unit = {"baseline": shown.trivial}, metric_unit(task.metric)
+    task = plan.task
+    rows = run.metrics()
+    model = selection.model.model
+    shown = comparison.delivered(selection.scores)
+    teacher = selection.kept.teacher
+    folds = shown.folds
+    levels = {"baseline": shown.trivial}
+    unit = metric_unit(task.metric)
+
     if rows:
         curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
         curves.write(run.directory / "curves.svg")
@@ -46,34 +61,35 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     doubtful, examined = check_labels(plan, content.unseen)
     note = "" if examined == sum(map(task.summary.num_rows, task.data)) else content.note
     likely = [case for case in doubtful if case.is_likely]
-    issues = page.LabelIssues(likely, examined, note, task.view.label_issue_criterion)
+    issues = page.LabelIssues(cases=likely, num_examined=examined, note=note, criterion=task.view.label_issue_criterion)
     log_label_issues(issues)
     is_checked = task.view.label_issue_criterion != ""
     window = min(plan.window, model.config.max_position_embeddings)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
-        *([page.TrainingCurves(rows, task.metric, task.metric, unit)] if rows else []),
+        *([page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit)] if rows else []),
         *(task.view.sections(content.predictions) if content.predictions.where else []),
         *([issues] if is_checked else []),
-        page.TokenLengths("train", task.summary.lengths("train"), window, plan.truncates),
+        page.TokenLengths(split="train", sizes=task.summary.lengths("train"), window=window, truncated=plan.truncates),
     ]
     refused = [*filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])]
     compared = comparison.warnings if comparison.baselines else []
     warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.summary.warnings]
     if plan.unscored:
-        content, warnings = replace(content, scores=[]), [plan.unscored, *task.summary.warnings]
+        content = replace(content, scores=[])
+        warnings = [plan.unscored, *task.summary.warnings]
     columns = task.view.columns(content.predictions) if content.predictions.where else {}
     parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
     kinds = dict[str, dict[str, str]]()
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
     report = page.Page(
-        f"{run.directory.name}: {task.name}",
-        description(plan, result.get("delivered")),
-        content.scores,
-        sections,
-        warnings,
-        [*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
+        title=f"{run.directory.name}: {task.name}",
+        subtitle=description(plan, result.get("delivered")),
+        scores=content.scores,
+        sections=sections,
+        warnings=warnings,
+        facts=[*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
         files=[
             *([(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else []),
             *([(LABEL_ERRORS, "rows for which another label is more probable, as a table")] if is_checked else []),
@@ -94,8 +110,9 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
 
 
 def description(plan: Plan, delivered: str | None) -> str:
-    """What the model of the run is. delivered: name of the baseline that is delivered instead of the encoder."""
-    train, model = plan.sources["train"], plan.sources["model"]
+    """The model of the run, in words. delivered: name of the baseline that is delivered instead of the encoder."""
+    train = plan.sources["train"]
+    model = plan.sources["model"]
     if delivered:
         return f"{delivered} fitted to {train}"
     if plan.stays_frozen:
@@ -108,7 +125,8 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     predictions of the model for rows that it was not trained on; linear models on frozen vectors of the other folds
     examine the others."""
     by_model = plan.task.view.label_issues(unseen)
-    issues, examined = [replace(case, source="this model") for case in by_model], {*unseen.where}
+    issues = [replace(case, source="this model") for case in by_model]
+    examined = {*unseen.where}
     is_complete = len(examined) == sum(map(plan.task.summary.num_rows, plan.task.data))
     if plan.compares and not is_complete and LABEL_CHECK not in plan.budget.left_out:
         with working("label errors"):
@@ -139,18 +157,27 @@ def compare(
     teacher: Mapping[str, BaselineScore],
     result: Mapping[str, Any],
 ) -> page.BaselineComparison:
-    """The main score, that of the fine-tuned encoder if it is not delivered, that of the teacher on the same split, and
-    those of the baselines."""
-    is_interval_pooled, delivered = score.pooled is not None, result.get("delivered")
+    """The main score, beside the scores of the fine-tuned encoder if it is not delivered, of the teacher on the same
+    split, and of the baselines."""
+    is_interval_pooled = score.pooled is not None
+    delivered = result.get("delivered")
     name = delivered or (task.initial_model if result.get("not_delivered") else "fine-tuned")
     models = [page.ModelScore(name, score.mean, None if is_interval_pooled else score.interval)]
+
     if delivered:
         encoder = result["encoder"]
         interval = None if is_interval_pooled else encoder["interval"]
         models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
+
     others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
     models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
-    return page.BaselineComparison(task.metric, models, comparison.verdict, metric_unit(task.metric))
+
+    return page.BaselineComparison(
+        metric=task.metric,
+        models=models,
+        verdict=comparison.verdict,
+        unit=metric_unit(task.metric),
+    )
 
 
 @dataclass(frozen=True)
@@ -172,12 +199,23 @@ class Content:
 def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content":
     """The part of the page about the scores of a model. shown: of the one that is delivered."""
     task = plan.task
+
     if shown.folds:
         return folds_content(task, shown.folds)
+
     if plan.stays_frozen and plan.unscored:
         nothing = Predictions.joined([])
-        return Content([], page.SeedTable(task.metric, [], metric_unit(task.metric)), nothing, nothing, "", [])
-    trained, calibration = plan.inference_copy(selection.model.model), selection.calibration
+        return Content(
+            scores=[],
+            table=page.SeedTable(task.metric, [], metric_unit(task.metric)),
+            predictions=nothing,
+            unseen=nothing,
+            note="",
+            warnings=[],
+        )
+
+    trained = plan.inference_copy(selection.model.model)
+    calibration = selection.calibration
     by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
     return seeds_content(plan, by_split, shown)
 
@@ -185,37 +223,62 @@ def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content
 def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
     """by_split: predictions of the model."""
     task = plan.task
-    values, unit, failed, kept = model.by_split, metric_unit(task.metric), model.failed, model.kept
+    values = model.by_split
+    unit = metric_unit(task.metric)
+    failed = model.failed
+    kept = model.kept
+
     splits = sorted(values, key=lambda split: split != "test")  # the reported one first
     unseen = Predictions.joined(by_split.values())
     note = f"{flag('folds', 5)} examines all rows"
     if kept in failed:
-        unseen, note = Predictions.joined([]), "the model is no better than the trivial baseline"
+        unseen = Predictions.joined([])
+        note = "the model is no better than the trivial baseline"
     seeds = [
         page.SeedScores(
-            seed, {split: scores[split][task.metric] for split in splits}, seed in failed, seed == model.kept
+            number=seed,
+            scores={split: scores[split][task.metric] for split in splits},
+            failed=seed in failed,
+            kept=seed == model.kept,
         )
         for seed, scores in model.metrics_by_seed.items()
     ]
     warning = metrics.few_rows_warning(values[splits[0]]["rows"], "rows", splits[0])
     scores = [*main_scores(task, model.metrics_by_seed, splits, unit), *other_scores(task, values, splits)]
     warnings = [*failed_warnings(failed, len(seeds), "seeds"), *([warning] if warning else [])]
-    return Content(scores, page.SeedTable(task.metric, seeds, unit), by_split[splits[0]], unseen, note, warnings)
+    return Content(
+        scores=scores,
+        table=page.SeedTable(task.metric, seeds, unit),
+        predictions=by_split[splits[0]],
+        unseen=unseen,
+        note=note,
+        warnings=warnings,
+    )
 
 
 def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
     failed = folds.failed(task.metric)
+
     rows = [
         page.SeedScores(fold + 1, {FOLDS: score}, fold in failed)
         for fold, score in enumerate(folds.values(task.metric))
         if not folds.is_pooled
     ]
+
     unseen = Predictions.joined(rows for fold, rows in enumerate(folds.predictions) if fold not in failed)
     names = ", ".join(str(fold + 1) for fold in failed)
     note = f"without fold{'s' * (len(failed) > 1)} {names}, no better than the trivial baseline" if failed else ""
+
     table = page.FoldTable(task.metric, rows, metric_unit(task.metric))
     warnings = failed_warnings(failed, len(folds.metrics), "folds")
-    return Content([*fold_scores(task, folds)], table, folds.all_predictions, unseen, note, warnings)
+    return Content(
+        scores=[*fold_scores(task, folds)],
+        table=table,
+        predictions=folds.all_predictions,
+        unseen=unseen,
+        note=note,
+        warnings=warnings,
+    )
 
 
 def predict_splits(
@@ -239,16 +302,38 @@ def fold_scores(task: TrainingTask, folds: CrossValidation) -> Iterator[page.Sco
     num_rows = len(folds.all_predictions.where)
     names = [name for name in folds.metrics[0] if f"{name}_interval" in folds.scores]
     for name in sorted(names, key=lambda name: name != task.metric):
-        values, unit = folds.values(name), metric_unit(name)
+        values = folds.values(name)
+        unit = metric_unit(name)
         pooled = folds.scores[name]
         if folds.is_pooled:
             interval = tuple(folds.scores[f"{name}_interval"])
-            yield page.ScoreSummary(name, "out-of-fold", pooled, 0.0, 1, False, unit, interval, num_rows, "folds")
+            yield page.ScoreSummary(
+                metric=name,
+                split="out-of-fold",
+                mean=pooled,
+                std=0.0,
+                n=1,
+                selected=False,
+                unit=unit,
+                interval=interval,
+                rows=num_rows,
+                over="folds",
+            )
             continue
         mean, std = metrics.mean_and_std(values)
         low, high = folds.scores[f"{name}_interval"]
         yield page.ScoreSummary(
-            name, FOLDS, mean, std, len(values), False, unit, (low, high), num_rows, "folds", pooled
+            metric=name,
+            split=FOLDS,
+            mean=mean,
+            std=std,
+            n=len(values),
+            selected=False,
+            unit=unit,
+            interval=(low, high),
+            rows=num_rows,
+            over="folds",
+            pooled=pooled,
         )
 
 
@@ -263,7 +348,15 @@ def main_scores(
         low, high = map(fmean, zip(*intervals, strict=True))
         mean, std = metrics.mean_and_std(values)
         yield page.ScoreSummary(
-            task.metric, split, mean, std, len(values), split == "dev", unit, (low, high), by_seed[0]["rows"]
+            metric=task.metric,
+            split=split,
+            mean=mean,
+            std=std,
+            n=len(values),
+            selected=split == "dev",
+            unit=unit,
+            interval=(low, high),
+            rows=by_seed[0]["rows"],
         )
 
 
@@ -275,7 +368,16 @@ def other_scores(
         for name, value in metrics_by_split[split].items():
             if name not in (task.metric, *NOT_SHOWN) and not name.endswith("_interval"):
                 interval = metrics_by_split[split].get(f"{name}_interval")
-                yield page.ScoreSummary(name, split, value, 0.0, 1, split == "dev", metric_unit(name), interval)
+                yield page.ScoreSummary(
+                    metric=name,
+                    split=split,
+                    mean=value,
+                    std=0.0,
+                    n=1,
+                    selected=split == "dev",
+                    unit=metric_unit(name),
+                    interval=interval,
+                )
 
 
 def metric_unit(name: str) -> Unit:

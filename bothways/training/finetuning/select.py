@@ -1,9 +1,9 @@
 """Selection of the model of a run among its seeds, and its reported scores.
 
 In cross-validation (Stone 1974) each fold is predicted by a model trained on the other folds, and the model of the run
-is trained on all folds by the same recipe. It is trained on more rows than the model of a fold, so the cross-validated
-score is slightly pessimistic. The trainings share most of their rows: the deviation over folds is the uncertainty of
-the score of one fold, the interval over all rows that of the score of all folds.
+is trained on all folds by the same recipe. The delivered model is trained on more rows than the model of a fold, so the
+cross-validated score is slightly pessimistic. The trainings share most of their rows: the deviation over folds is the
+uncertainty of the score of one fold, the interval over all rows is the uncertainty of the score of all folds.
 """
 
 import json
@@ -83,16 +83,30 @@ class CrossValidation:
         scores = plan.task.scoring.score_predictions(Predictions.joined(predictions))
         resamples = Resamples.mean([fold.resamples["test"] for fold in folds], same_rows=False)
         fold_metrics = [fold.metrics["test"] for fold in folds]
-        return CrossValidation(fold_metrics, [fold.baselines for fold in folds], predictions, scores, resamples)
+        return CrossValidation(
+            metrics=fold_metrics,
+            baselines=[fold.baselines for fold in folds],
+            predictions=predictions,
+            scores=scores,
+            resamples=resamples,
+        )
 
     @staticmethod
     def out_of_fold(few: FewRows, candidate: LinearCandidate) -> "CrossValidation":
         """That of a linear model of few rows, by the folds of the score: the score of all rows together."""
-        scoring, whole = few.task.scoring, few.predictions(candidate)
+        scoring = few.task.scoring
+        whole = few.predictions(candidate)
         scores = scoring.score_predictions(whole)
         values = scoring.compute_metrics("train", few.task.outputs_of(candidate.scores_NC))
         resamples = Resamples.of(scores, few.task.metric)
-        return CrossValidation([values], (), [*map(whole.take, few.score_folds)], scores, resamples, is_pooled=True)
+        return CrossValidation(
+            metrics=[values],
+            baselines=(),
+            predictions=[*map(whole.take, few.score_folds)],
+            scores=scores,
+            resamples=resamples,
+            is_pooled=True,
+        )
 
     @property
     def all_predictions(self) -> Predictions:
@@ -116,7 +130,8 @@ class CrossValidation:
         values = [pooled] if self.is_pooled else self.values(metric)
         mean, std = metrics.mean_and_std(values)
         failed = int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric))
-        interval, rows = self.scores[f"{metric}_interval"], sum(len(one.where) for one in self.predictions)
+        interval = self.scores[f"{metric}_interval"]
+        rows = sum(len(one.where) for one in self.predictions)
         of_folds = replace(of_seeds, mean=mean, std=std, n=len(values), failed=failed, pooled=pooled, interval=interval)
         return replace(of_folds, split=FOLDS, scores={FOLDS: values, **of_seeds.scores}, rows=rows)
 
@@ -132,7 +147,13 @@ class CrossValidation:
         fold_metrics = [baseline_metrics(values, scores) for values, scores in zip(self.metrics, by_fold, strict=True)]
         scores = task.scoring.score_predictions(Predictions.joined(predictions))
         resamples = Resamples.mean([Resamples.of(one, task.metric) for one in by_fold], same_rows=False)
-        return CrossValidation(fold_metrics, (), predictions, scores, resamples)
+        return CrossValidation(
+            metrics=fold_metrics,
+            baselines=(),
+            predictions=predictions,
+            scores=scores,
+            resamples=resamples,
+        )
 
     def write_predictions(self, directory: Path) -> None:
         """Write the out-of-fold prediction for every row as JSON lines."""
@@ -150,8 +171,8 @@ class CrossValidation:
 class ModelScores:
     """Scores of a model.
 
-    metrics_by_seed: by seed and split; kept: the seed of the model. resamples: of the score. predictions: those of a
-    baseline by split, which the report shows instead of the encoder's.
+    metrics_by_seed: by seed and split; kept: the seed of the model. resamples: of the score. predictions: a baseline's
+    predictions by split, which the report shows instead of the encoder's.
     """
 
     task: TrainingTask
@@ -182,10 +203,12 @@ class ModelScores:
 
     @property
     def score(self) -> Score:
-        metric, by_seed = self.task.metric, self.metrics_by_seed.values()
+        metric = self.task.metric
+        by_seed = self.metrics_by_seed.values()
         scores = {name: [by_split[name][metric] for by_split in by_seed] for name in self.by_split}
         mean, std = metrics.mean_and_std(scores[self.split])
         intervals = [by_split[self.split][f"{metric}_interval"] for by_split in by_seed]
+
         score = Score(
             interval=[*map(fmean, zip(*intervals, strict=True))],
             rows=self.by_split[self.split]["rows"],
@@ -200,20 +223,34 @@ class ModelScores:
             kept_seed=self.kept,
             frozen=all(values["best_step"] == 0 for values in self.by_split.values()),
         )
+
         return self.folds.score(score) if self.folds else score
 
     def of_baseline(self, score: BaselineScore, dev: Predictions) -> "ModelScores":
         """Those of a baseline whose predictions are stored. dev: its predictions on dev."""
-        folds, predictions = self.folds and self.folds.of_baseline(self.task, score.name), {"dev": dev}
+        folds = self.folds and self.folds.of_baseline(self.task, score.name)
+        predictions = {"dev": dev}
+
         if not folds and score.predictions:
             predictions[self.split] = score.predictions
+
         values = {
             name: baseline_metrics(self.by_split[name], self.task.scoring.score_predictions(rows))
             for name, rows in predictions.items()
         }
+
         assert score.resamples is not None
         split = "dev" if folds else self.split
-        return ModelScores(self.task, split, {self.kept: values}, self.kept, score.resamples, folds, predictions)
+
+        return ModelScores(
+            task=self.task,
+            split=split,
+            metrics_by_seed={self.kept: values},
+            kept=self.kept,
+            resamples=score.resamples,
+            folds=folds,
+            predictions=predictions,
+        )
 
 
 @dataclass(frozen=True)
@@ -233,15 +270,27 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
 
     directory: of the run, which has the weights.
     """
-    task, seeds = plan.task, {result.seed: result for result in results if result.fold is None}
+    task = plan.task
+    seeds = {result.seed: result for result in results if result.fold is None}
     kept = seeds[best_seed({seed: one.metrics["dev"][task.metric] for seed, one in seeds.items()})]
+
     with muted():
         model = plan.prepare_model(kept.seed)
     model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
-    calibration, resamples = kept.calibration, [one.resamples[plan.split] for one in seeds.values()]
+
+    calibration = kept.calibration
+    resamples = [one.resamples[plan.split] for one in seeds.values()]
     metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
-    scores = ModelScores(task, plan.split, metrics_by_seed, kept.seed, Resamples.mean(resamples, same_rows=True))
+    scores = ModelScores(
+        task=task,
+        split=plan.split,
+        metrics_by_seed=metrics_by_seed,
+        kept=kept.seed,
+        resamples=Resamples.mean(resamples, same_rows=True),
+    )
+
     baselines = seeds[plan.seeds[0]].baselines
+
     if plan.few and plan.few.folds:
         folds = CrossValidation.out_of_fold(plan.few, plan.few.scored(plan.few.chosen))
         scores = replace(scores, folds=folds, resamples=folds.resamples)
@@ -256,7 +305,14 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
         baselines = folds.baseline_scores(task) if plan.compares else []
         if of_folds := task.scoring.calibrate_folds(folds.all_predictions):
             calibration = of_folds.to_json()
-    return Selection(model, kept, scores, baselines, calibration)
+
+    return Selection(
+        model=model,
+        kept=kept,
+        scores=scores,
+        baselines=baselines,
+        calibration=calibration,
+    )
 
 
 def best_seed(scores: Mapping[int, float]) -> int:

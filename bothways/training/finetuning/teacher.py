@@ -70,7 +70,12 @@ class Teacher:
     def of(task: TrainingTask, model: Checkpoint) -> "Teacher":
         """InputError if the model cannot teach this task."""
         student = task.with_unlabelled() if task.settings.unlabelled else task
-        return Teacher(student, student.read_by(model), task.settings.teacher, task.settings.is_distilled)
+        return Teacher(
+            student=student,
+            reader=student.read_by(model),
+            name=task.settings.teacher,
+            has_weight=task.settings.is_distilled,
+        )
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -78,7 +83,8 @@ class Teacher:
 
     def teach(self) -> TeacherOutputs:
         """Compute its outputs for the training examples, and its scores on dev and test."""
-        student, reader = self.student, self.reader
+        student = self.student
+        reader = self.reader
         model = student.inference_copy(self.checkpoint.model)
         soft_labels: Sequence[Tensor] = []
         if self.has_weight:
