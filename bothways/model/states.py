@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bothways.base.errors import InputError
 from bothways.model.disentangled import DisentangledAttention
-from bothways.model.encoder import Encoder, Halves
+from bothways.model.encoder import Encoder, TwoStackEncoder
 from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import Layer
 from bothways.model.layout import Bias, Bucketed, Sides, window_mask
@@ -52,7 +52,7 @@ def queries_keys_values(model: Model, layer: int, input_TH: Tensor) -> Tensor:
 
 def plain_encoder(model: Model) -> Encoder:
     """The encoder. InputError for models of two one-way stacks, whose layers are not in one sequence."""
-    if isinstance(model.encoder, Halves):
+    if isinstance(model.encoder, TwoStackEncoder):
         raise InputError("a model of two one-way halves cannot be distilled; use one with direction both")
     return model.encoder
 
