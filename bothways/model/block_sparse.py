@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.base.device import copy_to
+from bothways.model.buckets import MAX_SCORES
 from bothways.model.config import RandomBlocksConfig
-from bothways.model.kernels import MAX_SAVED_LENGTH, MAX_SCORES, draw_keep_mask, dropout_factors, new_key
+from bothways.model.dropout import draw_keep_mask, dropout_factors, new_key
+from bothways.model.kernels import MAX_SAVED_LENGTH
 
 MAX_BLOCK, MIN_BLOCK = 64, 16  # tokens of a block, for windows
 FULL_ATTENTION_BLOCK = 256  # ... and for full attention

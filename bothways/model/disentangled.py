@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Attention, Context, Positions, Prepared
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm
 from bothways.model.layout import Layout, Sides
 from bothways.text.batch import Batch

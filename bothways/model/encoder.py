@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Attention, Context, Positions, Rotary
 from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 from bothways.model.layer import Layer, norm
 from bothways.model.layout import Layout, choose_layout
 from bothways.text.batch import Batch

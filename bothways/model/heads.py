@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.base.device import copy_to
 from bothways.model.config import POOLED_HEADS, EncoderConfig, unit_scale
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 from bothways.model.layer import ACTIVATIONS, FeedForward, norm
 from bothways.text.batch import Batch
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Attention, Context
 from bothways.model.config import EncoderConfig
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,

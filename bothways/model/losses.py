@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.kernels import linear_cross_entropy
 from bothways.model.model import Model
+from bothways.model.vocabulary_scores import linear_cross_entropy
 from bothways.text.batch import Batch
 
 Loss = tuple[Tensor, int | Tensor]  # a count in the memory of the GPU stays there
