@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bothways.base.device import copy_to
 from bothways.model import block_sparse, kernels
+from bothways.model.block_patterns import window_blocks
 from bothways.model.buckets import Bucket, build_buckets, round_length
 
 Sides = tuple[int, int]  # how many tokens before and after it a token attends to; -1: all
@@ -97,7 +98,7 @@ class Bucketed(Layout):
     def _window_blocks(self, sides: Sides, device: torch.device) -> block_sparse.Blocks:
         """The blocks of a window, which all layers with this window share."""
         if sides not in self.windows:
-            self.windows[sides] = block_sparse.window_blocks(self.lengths, sides, device)
+            self.windows[sides] = window_blocks(self.lengths, sides, device)
         return self.windows[sides]
 
 
