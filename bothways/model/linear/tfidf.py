@@ -21,6 +21,7 @@ from bothways.model.linear.sparse import Csr, count_columns, expand, hstack, pro
 if TYPE_CHECKING:
     import torch
 
+Matrix = Csr  # features [N, F]
 WORD = re.compile(r"\w+")
 NGRAM_SIZES = range(2, 6)  # characters
 MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept too
