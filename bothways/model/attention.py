@@ -15,9 +15,74 @@ from bothways.model.layout import Layout, Sides
 from bothways.text.batch import Batch
 
 
+class Attention(nn.Module):
+    """Attention of one layer, without the residual and the norm around it."""
+
+    def __init__(self, config: EncoderConfig, *, sides: Sides, positions: "Positions") -> None:
+        """sides: how many tokens before and after it a token attends to. positions: of queries and keys."""
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.sides = sides
+        self.positions = positions
+        self.dropout = config.attention_probs_dropout_prob
+
+        size = config.num_attention_heads * config.head_size  # the hidden size, unless heads have been pruned
+        self.qkv = nn.Linear(config.hidden_size, 3 * size, bias=config.linear_bias)
+        self.output = nn.Linear(size, config.hidden_size, bias=config.linear_bias)
+
+    def forward(self, x_TH: Tensor, context: "Context") -> Tensor:
+        """[T, H] -> [T, H]"""
+        qkv_TX = self.qkv(x_TH)
+        attended_TH: Tensor = self.output(self.attend(x_TH, qkv_TX, context))
+        return attended_TH
+
+    def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: "Context") -> Tensor:
+        """Attention before the output projection, [T, H].
+
+        x_TH: the input, for attention that has further projections of it.
+        qkv_TX: queries, keys and values of x side by side.
+        context: the layout and the positions of the batch.
+        """
+        q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
+        q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
+
+        # Only the layout knows which tokens form a text.
+        dropout = self.dropout if self.training else 0.0
+        attended_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout)
+        return attended_TND.flatten(1)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Data that all layers share for one batch: the attention layout, and the output of each position module."""
+
+    layout: Layout
+    positions: dict["Positions", "Prepared"]
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Base class of the data that a position module prepares for a batch."""
+
+
+class Positions(nn.Module):
+    """No positions inside attention. heads: names of the model's heads, for modules that depend on the task."""
+
+    heads: Set[str] = frozenset()
+    biases = False  # whether attention scores get a bias, which not every layout supports
+
+    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> Prepared:
+        """The data that the layers need for this batch.
+
+        batch: the tokens, with their positions.
+        layout: the attention layout of the batch.
+        dtype: the number format of the queries and keys.
+        """
+        return Prepared()
+
+    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
+        """Queries and keys with their positions. prepared: the result of `prepare` for their batch."""
+        return q_TND, k_TND
 
 
 @dataclass(frozen=True)
@@ -28,33 +93,23 @@ class RotaryAngles(Prepared):
     sin_T1D: Tensor
 
 
-class Positions(nn.Module):
-    """No positions inside attention. heads: names of the model's heads, for modules that depend on the task."""
-
-    heads: Set[str] = frozenset()
-    biases = False  # whether attention scores get a bias, which not every layout supports
-
-    def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> Prepared:
-        """The data that the layers need for this batch."""
-        return Prepared()
-
-    def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
-        return q_TND, k_TND
-
-
 class Rotary(Positions):
     """Rotates pairs (d, d + D/2) of queries and keys by position * theta^(-2d/D) (Su 2021, section 3.4.2; paired as in
     GPT-NeoX)."""
 
     def __init__(self, head_size: int, theta: float) -> None:
         super().__init__()
-        self.head_size, self.theta = head_size, theta
+        self.head_size = head_size
+        self.theta = theta
 
     def prepare(self, batch: Batch, layout: Layout, dtype: torch.dtype) -> RotaryAngles:
         steps = torch.arange(0, self.head_size, 2, dtype=torch.float, device=batch.position_ids.device)
         frequencies = 1.0 / self.theta ** (steps / self.head_size)  # as transformers rounds: it shows at position 8,000
         angles_TD = (batch.position_ids[:, None].float() * frequencies).repeat(1, 2)
-        return RotaryAngles(angles_TD.cos()[:, None].to(dtype), angles_TD.sin()[:, None].to(dtype))
+        return RotaryAngles(
+            cos_T1D=angles_TD.cos()[:, None].to(dtype),
+            sin_T1D=angles_TD.sin()[:, None].to(dtype),
+        )
 
     def rotate(self, q_TND: Tensor, k_TND: Tensor, prepared: Prepared) -> tuple[Tensor, Tensor]:
         assert isinstance(prepared, RotaryAngles)
@@ -64,33 +119,3 @@ class Rotary(Positions):
             return x_TND * prepared.cos_T1D + torch.cat((-right, left), dim=-1) * prepared.sin_T1D
 
         return rotated(q_TND), rotated(k_TND)
-
-
-@dataclass(frozen=True)
-class Context:
-    """Data that all layers share for one batch: the attention layout, and the output of each position module."""
-
-    layout: Layout
-    positions: dict[Positions, Prepared]
-
-
-class Attention(nn.Module):
-    def __init__(self, config: EncoderConfig, *, sides: Sides, positions: Positions) -> None:
-        super().__init__()
-        self.num_heads, self.sides, self.positions = config.num_attention_heads, sides, positions
-        self.dropout = config.attention_probs_dropout_prob
-        size = config.num_attention_heads * config.head_size  # the hidden size, unless heads have been pruned
-        self.qkv = nn.Linear(config.hidden_size, 3 * size, bias=config.linear_bias)
-        self.output = nn.Linear(size, config.hidden_size, bias=config.linear_bias)
-
-    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """[T, H] -> [T, H]"""
-        attended_TH: Tensor = self.output(self.attend(x_TH, self.qkv(x_TH), context))
-        return attended_TH
-
-    def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
-        """Attention before the output projection. qkv: queries, keys and values of x side by side. [T, H]"""
-        q_TND, k_TND, v_TND = qkv_TX.unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        q_TND, k_TND = self.positions.rotate(q_TND, k_TND, context.positions[self.positions])
-        dropout = self.dropout if self.training else 0.0
-        return context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout).flatten(1)

@@ -1,5 +1,5 @@
-"""EncoderConfig: sizes and architecture options of an encoder, with those of special attention (Longformer, BigBird and
-DeBERTa in families/), and the sizes by name; frozen dataclasses, without torch.
+"""EncoderConfig: sizes and architecture options of an encoder and of special attention (Longformer, BigBird and DeBERTa
+in families/), and the sizes by name; frozen dataclasses, without torch.
 
 Field names follow google-research/bert. The defaults are BERT's (Devlin 2018, section 3); each family overrides those
 that its paper changed.
@@ -7,7 +7,7 @@ that its paper changed.
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bothways.base.errors import InputError
 
@@ -15,18 +15,45 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 Direction = Literal["both", "forward", "backward", "halves"]
 Term = Literal["c2p", "p2c"]
 MIN_VALUES = {
-    **dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), 1),
-    **dict.fromkeys(("max_position_embeddings", "embedding_size"), 1),
-    **dict.fromkeys(("type_vocab_size", "position_offset", "num_layer_groups"), 0),
-    **dict.fromkeys(("attention_window", "full_attention_every"), 0),
+    "vocab_size": 1,
+    "hidden_size": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1,
+    "embedding_size": 1,
+    "type_vocab_size": 0,
+    "position_offset": 0,
+    "num_layer_groups": 0,
+    "attention_window": 0,
+    "full_attention_every": 0,
 }
 MAX_VALUES = {"num_hidden_layers": 10_000}
 # Fields in which BERT's layout is free; in all others, it has the defaults.
 FREE = frozenset(
-    "vocab_size hidden_size num_hidden_layers num_attention_heads attention_head_size intermediate_size"
-    " max_position_embeddings type_vocab_size hidden_act hidden_dropout_prob attention_probs_dropout_prob"
-    " classifier_dropout initializer_range layer_norm_eps pad_token_id embedding_size position_offset num_layer_groups"
-    " pooling pooler_act pooler_dropout".split()
+    {
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "attention_head_size",
+        "intermediate_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+        "initializer_range",
+        "layer_norm_eps",
+        "pad_token_id",
+        "embedding_size",
+        "position_offset",
+        "num_layer_groups",
+        "pooling",
+        "pooler_act",
+        "pooler_dropout",
+    }
 )
 POOLED_HEADS = ("next_sentence", "classes")
 NO_POOLER = ("none", "unit", "distance", "pair")  # values of pooler_act for heads without a dense pooler
@@ -104,7 +131,9 @@ def check_range(name: str, value: object) -> None:
     """InputError if a number in an encoder's config is outside its range."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
-    minimum, maximum = MIN_VALUES.get(name, -(2**31)), MAX_VALUES.get(name, 2**31)
+
+    minimum = MIN_VALUES.get(name, -(2**31))
+    maximum = MAX_VALUES.get(name, 2**31)
     if not minimum <= value <= maximum:
         limit = f"at least {minimum}" if value < minimum else f"at most {maximum:,}"
         raise InputError(f"{name} ({value!r:.60}) must be {limit}")
@@ -135,9 +164,8 @@ class EncoderConfig:
     num_layer_groups: int = 0  # layers with weights of their own, each applied several times (ALBERT); 0: all layers
     position_embedding: Literal["learned", "rotary", "none"] = "learned"
     relative_positions: RelativePositionsConfig | None = None  # bias on attention scores by distance (DeBERTa)
-    norm: Literal["post", "pre"] = (
-        "post"  # pre: before attention and feed-forward, and after the last layer (ModernBERT)
-    )
+    # pre: before attention and feed-forward, and after the last layer (ModernBERT)
+    norm: Literal["post", "pre"] = "post"
     feed_forward: Literal["plain", "gated"] = "plain"  # gated: act(a) * b (GeGLU, Shazeer 2020)
     linear_bias: bool = True
     norm_bias: bool = True
@@ -158,40 +186,47 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         for field, kind in get_type_hints(type(self)).items():
             value = getattr(self, field)
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                choices = ", ".join(map(repr, get_args(kind)))
-                raise InputError(f"{field} {value!r:.60} is not supported; choose one of {choices}")
-            if get_origin(kind) is not Literal and not _has_type(value, get_args(kind) or (kind,)):
-                wanted = "an integer" if kind in (int, int | None) else "a number"
-                raise InputError(f"{field} {value!r:.60} must be {wanted}")
+            _check_type(field, value, kind)
             check_range(field, value)
+
         for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
-            if not 0 <= (getattr(self, field) or 0) < 1:
-                raise InputError(f"{field} ({getattr(self, field)}) must be at least 0 and less than 1")
+            rate = getattr(self, field)
+            if not 0 <= (rate or 0) < 1:
+                raise InputError(f"{field} ({rate}) must be at least 0 and less than 1")
+
         if self.direction == "halves":
-            if (self.hidden_size | self.num_attention_heads | self.intermediate_size) % 2:
-                raise InputError("direction 'halves' needs even hidden_size, num_attention_heads and intermediate_size")
-            if self.embedding_size != self.hidden_size // 2:
-                raise InputError(
-                    f"direction 'halves' needs embedding_size {self.hidden_size // 2}, the width of a half"
-                )
+            self._check_halves()
+
         if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size ({self.hidden_size}) must be divisible by num_attention_heads "
                 f"({self.num_attention_heads})"
             )
+
         if self.position_embedding == "rotary" and self.head_size % 2:
             raise InputError(f"position_embedding 'rotary' needs an even head size, not {self.head_size}")
 
+    def _check_halves(self) -> None:
+        """InputError unless the sizes can be divided between two one-way halves."""
+        if (self.hidden_size | self.num_attention_heads | self.intermediate_size) % 2:
+            raise InputError("direction 'halves' needs even hidden_size, num_attention_heads and intermediate_size")
+
+        # Both halves read the same word vectors, without a projection.
+        if self.embedding_size != self.hidden_size // 2:
+            raise InputError(f"direction 'halves' needs embedding_size {self.hidden_size // 2}, the width of a half")
+
     @property
     def has_bert_layout(self) -> bool:
-        """Whether the encoder computes as BERT does: also that of DistilBERT, ELECTRA, RoBERTa and ALBERT."""
+        """Whether the encoder computes as BERT does; the encoders of DistilBERT, ELECTRA, RoBERTa and ALBERT do too."""
         plain = EncoderConfig()
         return all(getattr(self, name) == getattr(plain, name) for name in CONFIG_FIELDS - FREE)
 
     @property
     def head_dropout(self) -> float:
-        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+        """The dropout rate of heads."""
+        if self.classifier_dropout is None:
+            return self.hidden_dropout_prob
+        return self.classifier_dropout
 
     @property
     def num_unique_layers(self) -> int:
@@ -200,25 +235,48 @@ class EncoderConfig:
 
     @property
     def head_size(self) -> int:
+        """Size of the queries, keys and values of an attention head."""
         return self.attention_head_size or self.hidden_size // self.num_attention_heads
 
     def layer_window(self, index: int) -> int:
         """Neighbours on each side that tokens attend to in this layer; 0: full attention."""
-        return 0 if self.full_attention_every and index % self.full_attention_every == 0 else self.attention_window
+        if self.full_attention_every and index % self.full_attention_every == 0:
+            return 0
+        return self.attention_window
 
     def layer_sides(self, index: int) -> tuple[int, int]:
         """Tokens before and after it that a token attends to in this layer; -1: all."""
         window = self.layer_window(index) or -1
-        return (0 if self.direction == "backward" else window), (0 if self.direction == "forward" else window)
+        before = 0 if self.direction == "backward" else window
+        after = 0 if self.direction == "forward" else window
+        return before, after
 
     def half(self, direction: Literal["forward", "backward"]) -> "EncoderConfig":
         """The config of one of the two one-way halves."""
-        sizes = {name: getattr(self, name) // 2 for name in ("hidden_size", "num_attention_heads", "intermediate_size")}
-        return self.replace(**sizes, direction=direction, embedding_size=None)
+        return self.replace(
+            hidden_size=self.hidden_size // 2,
+            num_attention_heads=self.num_attention_heads // 2,
+            intermediate_size=self.intermediate_size // 2,
+            direction=direction,
+            embedding_size=None,
+        )
 
     def replace(self, **changes: object) -> "EncoderConfig":
         """A copy with these fields changed, checked like a new one."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _check_type(field: str, value: object, kind: Any) -> None:
+    """InputError unless the value is one of the choices of its field, or has its type."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(map(repr, get_args(kind)))
+            raise InputError(f"{field} {value!r:.60} is not supported; choose one of {choices}")
+        return
+
+    if not _has_type(value, get_args(kind) or (kind,)):
+        wanted = "an integer" if kind in (int, int | None) else "a number"
+        raise InputError(f"{field} {value!r:.60} must be {wanted}")
 
 
 def _has_type(value: object, types: tuple[type, ...]) -> bool:
@@ -239,17 +297,20 @@ def unit_scale(hidden_size: int) -> float:
     return float(2 ** round(math.log2(hidden_size) / 2))
 
 
-def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
+def _size(*, layers: int, hidden: int, heads: int) -> EncoderConfig:
     return EncoderConfig(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
     )
 
 
 SIZES = {
-    "tiny": _size(2, 128, 2),
-    "mini": _size(4, 256, 4),
-    "small": _size(4, 512, 8),
-    "medium": _size(8, 512, 8),
-    "base": _size(12, 768, 12),
-    "large": _size(24, 1024, 16),
+    "tiny": _size(layers=2, hidden=128, heads=2),
+    "mini": _size(layers=4, hidden=256, heads=4),
+    "small": _size(layers=4, hidden=512, heads=8),
+    "medium": _size(layers=8, hidden=512, heads=8),
+    "base": _size(layers=12, hidden=768, heads=12),
+    "large": _size(layers=24, hidden=1024, heads=16),
 }

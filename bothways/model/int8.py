@@ -8,7 +8,8 @@ inverse.
 
 Models are quantized from float ones, and stored and loaded as tensors by name. The token table is stored as int8 too,
 with a scale per row, and loaded as float: it is half of a small model. Letters: T tokens, I inputs, O outputs, H
-hidden, V vocabulary, E embedding size."""
+hidden, V vocabulary, E embedding size.
+"""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -34,6 +35,11 @@ POST_OPERATIONS = {
     "relu": ("relu", "none"),
     "silu": ("swish", "none"),
 }
+INT8_INSTRUCTIONS = (
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_int8",
+)
 
 
 class Quantization(NamedTuple):
@@ -85,37 +91,68 @@ class Int8Linear(ExactBuffers):
         return Quantization(self.input_scale.item(), int(self.input_zero))
 
     def forward(self, x_TI: Tensor) -> Tensor:
+        """[T, I] -> [T, O]"""
         return self.product(self.quantize(x_TI), x_TI.dtype)
 
     def quantize(self, x_TI: Tensor) -> Tensor:
         """round(x * input_factor + input_zero), clamped to 0..255: uint8 [T, I]."""
         rounded_TI = torch.empty(x_TI.shape, dtype=torch.int8, device=x_TI.device)
         lower = (self.input_zero - 128).float()  # as signed integers, which torch converts to several times as fast
+
+        # In blocks of rows: about four times as fast as all rows at once (docs/LOG.md).
         for rows, rounded in zip(x_TI.split(ROWS), rounded_TI.split(ROWS), strict=True):
-            rounded.copy_(torch.addcmul(lower, rows.float(), self.input_factor).round_().clamp_(-128, 127))
+            scaled = torch.addcmul(lower, rows.float(), self.input_factor)
+            rounded.copy_(scaled.round_().clamp_(-128, 127))
         return rounded_TI.view(torch.uint8).bitwise_xor_(128)  # adds 128
 
     def product(
         self, integers_TI: Tensor, dtype: torch.dtype, activation: str = "", output: Quantization = UNUSED
     ) -> Tensor:
-        """act(x W^T + b) of quantized inputs, [T, O]; for dtype uint8 quantized by `output`."""
+        """act(x W^T + b) of quantized inputs, [T, O].
+
+        integers_TI: the result of `quantize`.
+        dtype: of the result.
+        activation: name of act; "": none.
+        output: quantization of the result, for dtype uint8.
+        """
         if not fast_int8(integers_TI.device):
             return self.plain_product(integers_TI, dtype, activation, output)
+
+        weight, zeros_O = self._pack()
+        inputs = self.quantization
+        name, algorithm = POST_OPERATIONS[activation] if activation else ("none", "none")
+        result: Tensor = torch.ops.onednn.qlinear_pointwise(
+            integers_TI,
+            x_scale=inputs.scale,
+            x_zero_point=inputs.zero_point,
+            qw=weight,
+            w_scale=self.weight_scale,
+            w_zero_point=zeros_O,
+            bias=self.bias,
+            output_scale=output.scale,
+            output_zero_point=output.zero_point,
+            output_dtype=dtype,
+            post_op_name=name,
+            post_op_args=[],
+            post_op_algorithm=algorithm,
+        )
+        return result
+
+    def _pack(self) -> tuple[Tensor, Tensor]:
+        """Weights in oneDNN's order and their zero points, made with the first product."""
         if self._packed is None:
             zeros_O = torch.zeros(len(self.weight_int8), dtype=torch.int64)
             self._packed = torch.ops.onednn.qlinear_prepack(self.weight_int8, None), zeros_O
-        name, algorithm = POST_OPERATIONS[activation] if activation else ("none", "none")
-        inputs, weights = self.quantization, (self._packed[0], self.weight_scale, self._packed[1], self.bias)
-        arguments = (integers_TI, inputs.scale, inputs.zero_point, *weights, output.scale, output.zero_point, dtype)
-        result: Tensor = torch.ops.onednn.qlinear_pointwise(*arguments, name, [], algorithm)
-        return result
+        return self._packed
 
     def plain_product(self, integers_TI: Tensor, dtype: torch.dtype, activation: str, output: Quantization) -> Tensor:
         """The same by a float32 product, for devices without int8 instructions: correct but not fast."""
         scale_O = self.weight_scale * self.input_scale
         sums_TO = F.linear((integers_TI.float() - self.input_zero), self.weight_int8.float())
         x_TO = sums_TO * scale_O + self.bias
-        x_TO = ACTIVATIONS[activation](x_TO) if activation else x_TO
+        if activation:
+            x_TO = ACTIVATIONS[activation](x_TO)
+
         if dtype is not torch.uint8:
             return x_TO.to(dtype)
         return (x_TO / output.scale).round_().add_(output.zero_point).clamp_(0, 255).to(torch.uint8)
@@ -139,27 +176,38 @@ class Int8FeedForward(nn.Module):
 
     def __init__(self, inner: Int8Linear, output: nn.Module, activation: str) -> None:
         super().__init__()
-        self.inner, self.output, self.activation = inner, output, activation
+        self.inner = inner
+        self.output = output
+        self.activation = activation
 
     def forward(self, x_TH: Tensor) -> Tensor:
+        """[T, H] -> [T, H]"""
         integers_TH = self.inner.quantize(x_TH)
+
         if isinstance(self.output, Int8Linear):
-            inner_TI = self.inner.product(integers_TH, torch.uint8, self.activation, self.output.quantization)
+            inner_TI = self.inner.product(
+                integers_TH,
+                torch.uint8,
+                activation=self.activation,
+                output=self.output.quantization,
+            )
             return self.output.product(inner_TI, x_TH.dtype)
+
         output_TH: Tensor = self.output(self.inner.product(integers_TH, x_TH.dtype, self.activation))
         return output_TH
 
 
 @cache
 def fast_int8(device: torch.device) -> bool:
-    """Whether the CPU has instructions for sums of 8-bit products. Those of older CPUs can overflow."""
+    """Whether the CPU has instructions for sums of 8-bit products. The sums of older CPUs can overflow."""
+    if device.type != "cpu":
+        return False
     capabilities = torch.cpu.get_capabilities()
-    return device.type == "cpu" and any(
-        capabilities.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8")
-    )
+    return any(capabilities.get(name, False) for name in INT8_INSTRUCTIONS)
 
 
 def int8_error() -> InputError:
+    """For attempts to train a quantized model."""
     return InputError("the model is quantized to int8, which can be used but not changed; use the original model")
 
 
@@ -177,23 +225,25 @@ def quantize_symmetric(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
 # --- models -----------------------------------------------------------------------------------------------------------
 
 WORDS = "encoder.embeddings.words.weight"
+TABLE_INT8 = "encoder.embeddings.words.table_int8"
+TABLE_SCALE = "encoder.embeddings.words.table_scale"
 SLACK = 2**16  # parameters of float layers that int8 layers lack
-TABLE_INT8, TABLE_SCALE = "encoder.embeddings.words.table_int8", "encoder.embeddings.words.table_scale"
 
 
 def is_int8(model: nn.Module) -> bool:
+    """Whether some layers of a model are quantized."""
     return any(isinstance(part, Int8Linear) for part in model.modules())
 
 
 def replace_linears(model: Model, linears: Mapping[str, Int8Linear]) -> Model:
-    """A copy with int8 layers in place of those with the same names, and the token table rounded as it is stored."""
+    """A copy with int8 layers in place of the layers with their names, and the token table rounded as it is stored."""
     copy = deepcopy(model)
     set_linears(copy, linears)
     return copy.eval()
 
 
 def set_linears(model: Model, linears: Mapping[str, Int8Linear]) -> None:
-    """Set int8 layers in place of those with the same names, and round the token table as it is stored."""
+    """Set int8 layers in place of the layers with their names, and round the token table as it is stored."""
     for name, linear in linears.items():
         set_module(model, name, deepcopy(linear))
     _fuse(model)
@@ -203,27 +253,30 @@ def set_linears(model: Model, linears: Mapping[str, Int8Linear]) -> None:
 def round_table(model: Model) -> None:
     """Give the token table the values that are stored, in place."""
     words = model.encoder.embeddings.words
-    words.weight.data = _table(*quantize_symmetric(words.weight.detach()))
+    integers_VE, scale_V = quantize_symmetric(words.weight.detach())
+    words.weight.data = _table(integers_VE, scale_V)
 
 
 def dequantize(model: Model) -> Model:
     """The float32 model whose linear layers have the values of the int8 layers; their inputs are not rounded."""
-    state = {}
+    state = model.state_dict()
     for name, module in model.named_modules():
         if isinstance(module, Int8Linear):
-            scale_O, factor_I = module.weight_scale * module.input_scale, module.input_factor
-            state[f"{name}.weight"] = module.weight_int8.float() * scale_O[:, None] * factor_I
+            scale_O = module.weight_scale * module.input_scale
+            state[f"{name}.weight"] = module.weight_int8.float() * scale_O[:, None] * module.input_factor
+
     with no_init():
         plain = Model(model.config, model.num_outputs, pooler=model.pooler is not None)
-    stored = {**model.state_dict(), **state}
-    plain.load_state_dict({name: stored[name] for name in plain.state_dict()})
+    plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     return plain.eval()
 
 
 def _fuse(model: Model) -> None:
+    """Replace the feed-forward modules whose activation is part of an int8 product, in place."""
     for name, module in [*model.named_modules()]:
         if isinstance(module, FeedForward) and can_fuse(module, model.config) and isinstance(module.inner, Int8Linear):
-            set_module(model, name, Int8FeedForward(module.inner, module.output, model.config.hidden_act))
+            fused = Int8FeedForward(module.inner, module.output, model.config.hidden_act)
+            set_module(model, name, fused)
 
 
 def can_fuse(module: FeedForward, config: EncoderConfig) -> bool:
@@ -260,11 +313,19 @@ def load_int8_state_dict(config: EncoderConfig, stored: Mapping[str, Tensor]) ->
 def _build_model(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
     """An uninitialized model with the heads and int8 layers that these names imply."""
     heads = sorted({name.split(".")[1] for name in state if name.startswith("heads.")})
-    sizes = {
-        name: NUM_OUTPUTS[name] if name in NUM_OUTPUTS else len(state[f"heads.{name}.output.bias"]) for name in heads
-    }
-    with no_init(max_elements=2 * sum(value.numel() for value in state.values()) + SLACK):
-        model = Model(config, sizes, pooler=any(name.startswith("pooler.") for name in state))
+    num_outputs = {}
+    for head in heads:
+        if head in NUM_OUTPUTS:
+            num_outputs[head] = NUM_OUTPUTS[head]
+        else:
+            num_outputs[head] = len(state[f"heads.{head}.output.bias"])
+    has_pooler = any(name.startswith("pooler.") for name in state)
+
+    # A config may ask for more memory than the file's own tensors explain.
+    num_stored = sum(value.numel() for value in state.values())
+    with no_init(max_elements=2 * num_stored + SLACK):
+        model = Model(config, num_outputs, pooler=has_pooler)
+
     modules = {name for name, _ in model.named_modules()}
     for name, weight_OI in state.items():
         layer = name.removesuffix(".weight_int8")
@@ -272,7 +333,7 @@ def _build_model(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
             continue
         if layer not in modules:
             raise InputError(f"{name}: the config has no such layer")
-        num_outputs, num_inputs = weight_OI.shape
-        set_module(model, layer, Int8Linear(num_inputs, num_outputs))
+        output_size, input_size = weight_OI.shape
+        set_module(model, layer, Int8Linear(input_size, output_size))
     _fuse(model)
     return model

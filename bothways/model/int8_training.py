@@ -19,7 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.base.errors import InputError
-from bothways.model.int8 import MAX_INTEGER, ExactBuffers, Int8Linear, can_fuse, quantize_symmetric, set_linears
+from bothways.model.int8 import (
+    MAX_INTEGER,
+    ExactBuffers,
+    Int8Linear,
+    can_fuse,
+    quantize_symmetric,
+    set_linears,
+)
 from bothways.model.layer import FeedForward
 from bothways.model.model import Model
 from bothways.model.parameters import retype, set_module
@@ -31,12 +38,15 @@ STRENGTHS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # 0: one step for all columns
 ROWS_PER_BATCH = 64  # rows to sample per batch (about), for measuring errors
 MAX_ROWS = 2048  # sampled rows in all; beyond this, every other row is dropped
 EPSILON = 1e-30  # avoids division by 0
-CALIBRATION_EXAMPLES, CALIBRATION_TOKENS = 256, 1024  # texts to read, and tokens of a batch of them
+CALIBRATION_EXAMPLES = 256  # texts to read
+CALIBRATION_TOKENS = 1024  # of a batch of them
 
 
 class FakeInt8Linear(ExactBuffers, nn.Linear):
-    """A linear layer with inputs and weights rounded as by Int8Linear, once it is on. Its parameters have the names of
-    those of the layer that it replaces."""
+    """A linear layer with inputs and weights rounded as by Int8Linear, once it is on.
+
+    Its parameters keep the names that they had in the layer that it replaces.
+    """
 
     input_factor: Tensor
     input_scale: Tensor
@@ -45,6 +55,7 @@ class FakeInt8Linear(ExactBuffers, nn.Linear):
 
     @staticmethod
     def of(linear: nn.Linear) -> "FakeInt8Linear":
+        """A fake int8 layer with the parameters of a linear layer; it is off."""
         module = retype(linear, FakeInt8Linear)
         module.register_buffer("input_factor", torch.ones(linear.in_features))
         module.register_buffer("input_scale", torch.ones(()))
@@ -65,17 +76,25 @@ class FakeInt8Linear(ExactBuffers, nn.Linear):
         return 1 / (self.input_factor * self.input_scale)
 
     def forward(self, x_TI: Tensor) -> Tensor:
+        """[T, I] -> [T, O]"""
         if not self.is_on:
             return super().forward(x_TI)
+
         rounded_TI = _round(torch.addcmul(self.input_zero.float(), x_TI.float(), self.input_factor))
         integers_TI = rounded_TI.clamp(0, MAX_INPUT) - self.input_zero
+
+        # The scales of weights follow the weights; the scales of inputs stay as they were calibrated.
         weight_OI = self.weight.float() * self.smoothing
         largest_O = weight_OI.detach().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny * MAX_INTEGER)
         scale_O = largest_O / MAX_INTEGER
         integers_OI = _round(weight_OI / scale_O[:, None])
+
         # Integers up to 256 are exact in bf16 too, and sums are in float32.
-        y_TO = F.linear(integers_TI.to(x_TI.dtype), integers_OI.to(x_TI.dtype)).float() * (scale_O * self.input_scale)
-        return (y_TO if self.bias is None else y_TO + self.bias.float()).to(x_TI.dtype)
+        sums_TO = F.linear(integers_TI.to(x_TI.dtype), integers_OI.to(x_TI.dtype)).float()
+        y_TO = sums_TO * (scale_O * self.input_scale)
+        if self.bias is not None:
+            y_TO = y_TO + self.bias.float()
+        return y_TO.to(x_TI.dtype)
 
     @torch.no_grad()
     def deployed(self) -> Int8Linear:
@@ -86,8 +105,9 @@ class FakeInt8Linear(ExactBuffers, nn.Linear):
         quantized.weight_scale.copy_(scale_O)
         if self.bias is not None:
             quantized.bias.copy_(self.bias)
-        for name in ("input_factor", "input_scale", "input_zero"):
-            getattr(quantized, name).copy_(getattr(self, name))
+        quantized.input_factor.copy_(self.input_factor)
+        quantized.input_scale.copy_(self.input_scale)
+        quantized.input_zero.copy_(self.input_zero)
         return quantized.eval()
 
 
@@ -104,17 +124,23 @@ def install_fake_int8(model: Model) -> None:
 
 def calibrate_fake_int8(model: Model, read: Callable[[], object]) -> None:
     """Turn on the rounding, with scales from the inputs that occur while `read` runs."""
-    for name, rounded in calibrate(model, read).items():
-        fake_layers(model)[name].turn_on(rounded.linear)
+    calibrated = calibrate(model, read)
+    layers = fake_layers(model)
+    for name, rounded in calibrated.items():
+        layers[name].turn_on(rounded.linear)
 
 
 def fake_layers(model: Model) -> Mapping[str, FakeInt8Linear]:
+    """The fake int8 layers by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, FakeInt8Linear)}
 
 
 def deploy_fake_int8(model: Model) -> None:
     """Replace fake int8 layers by int8 layers, in place."""
     set_linears(model, {name: layer.deployed() for name, layer in fake_layers(model).items()})
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -127,11 +153,15 @@ class Inputs:
     step: int = 1  # every step-th candidate row is sampled
 
     def update(self, x_TI: Tensor) -> None:
+        """Take another batch into account."""
         self.low_I = torch.minimum(self.low_I, x_TI.amin(0))
         self.high_I = torch.maximum(self.high_I, x_TI.amax(0))
-        self.rows.append(x_TI[:: max(1, len(x_TI) // ROWS_PER_BATCH) * self.step].clone())
+
+        step = max(1, len(x_TI) // ROWS_PER_BATCH) * self.step
+        self.rows.append(x_TI[::step].clone())
         if sum(map(len, self.rows)) > MAX_ROWS:
-            self.rows, self.step = [torch.cat(self.rows)[::2].clone()], 2 * self.step
+            self.rows = [torch.cat(self.rows)[::2].clone()]
+            self.step *= 2
 
 
 class RoundedLinear(NamedTuple):
@@ -141,19 +171,27 @@ class RoundedLinear(NamedTuple):
     error: float
 
 
-MAPS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")  # applied to every token
+TOKEN_LAYERS: tuple[str, ...] = (  # applied to every token
+    "attention.qkv",
+    "attention.output",
+    "feed_forward.inner",
+    "feed_forward.output",
+)
 
 
 def linears_of(model: Model) -> dict[str, nn.Linear]:
-    """The layers to quantize, by name: those whose cost grows with the number of tokens."""
+    """The layers to quantize, by name: all whose cost grows with the number of tokens."""
+    endings = TOKEN_LAYERS
     relative = model.config.relative_positions
-    through_qkv = relative is not None and relative.shared  # its inputs for positions are not observed here
-    maps = [name for name in MAPS if not (through_qkv and name == "attention.qkv")]
-    return {
-        name: part
-        for name, part in model.named_modules()
-        if isinstance(part, nn.Linear) and ".layers." in name and name.endswith(tuple(maps))
-    }
+    if relative is not None and relative.shared:
+        # DeBERTa projects distances by `qkv` too, and those inputs are not observed here.
+        endings = tuple(name for name in TOKEN_LAYERS if name != "attention.qkv")
+
+    linears = {}
+    for name, part in model.named_modules():
+        if isinstance(part, nn.Linear) and ".layers." in name and name.endswith(endings):
+            linears[name] = part
+    return linears
 
 
 class Readable(Protocol):
@@ -168,7 +206,13 @@ class Readable(Protocol):
 def read_examples(
     model: Model, forward: Callable[[Model, Batch], object], examples: Readable, rows: Sequence[int]
 ) -> None:
-    """Compute these examples, on the device of the model, in batches of about CALIBRATION_TOKENS tokens."""
+    """Compute some examples, on the device of the model, in batches of about CALIBRATION_TOKENS tokens.
+
+    model: whose layers are observed.
+    forward: computes the model for a batch.
+    examples: the texts.
+    rows: the numbers of those to read.
+    """
     device = next(model.parameters()).device
     with torch.inference_mode():
         for part in token_batches(rows, examples.sizes, CALIBRATION_TOKENS):
@@ -186,7 +230,9 @@ def observe(model: Model, read: Callable[[], object]) -> dict[str, Inputs]:
 
     def hook(name: str, module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         x_TI = arguments[0].detach().float()
-        inputs.setdefault(name, Inputs(x_TI[0].clone(), x_TI[0].clone())).update(x_TI)
+        if name not in inputs:
+            inputs[name] = Inputs(low_I=x_TI[0].clone(), high_I=x_TI[0].clone())
+        inputs[name].update(x_TI)
 
     hooks = [part.register_forward_pre_hook(partial(hook, name)) for name, part in linears_of(model).items()]
     try:
@@ -205,37 +251,55 @@ def candidates(model: Model, inputs: dict[str, Inputs]) -> dict[str, RoundedLine
         for name, part in model.named_modules()
         if isinstance(part, FeedForward) and can_fuse(part, model.config)
     }
+
     quantized = {}
     for name, linear in linears_of(model).items():
-        if not (inputs[name].low_I.isfinite().all() and inputs[name].high_I.isfinite().all()):
+        observed = inputs[name]
+        if not (observed.low_I.isfinite().all() and observed.high_I.isfinite().all()):
             raise InputError(
                 f"{name} overflows float32 on these texts; the model is broken: train or download it again"
             )
+
         strengths = STRENGTHS[:1] if name in rounded else STRENGTHS
-        attempts = [candidate(linear, inputs[name], strength) for strength in strengths]
+        attempts = [candidate(linear, observed, strength) for strength in strengths]
         quantized[name] = min(attempts, key=lambda attempt: attempt.error)
     return quantized
 
 
 @torch.no_grad()
 def candidate(linear: nn.Linear, inputs: Inputs, strength: float) -> RoundedLinear:
+    """A layer in int8 with this strength of smoothing.
+
+    linear: the float layer.
+    inputs: observed ones, for the scales and for the error.
+    strength: how much of the difference between input columns goes into the weights, from 0 to 1.
+    """
     quantized = int8_linear(linear, inputs.low_I, inputs.high_I, strength)
+
     x_SI = torch.cat(inputs.rows)
     exact_SO = F.linear(x_SI, linear.weight)
     error_SO = quantized(x_SI) - quantized.bias - exact_SO
-    return RoundedLinear(quantized, float(error_SO.square().sum() / exact_SO.square().sum().clamp_min(EPSILON)))
+    relative_error = error_SO.square().sum() / exact_SO.square().sum().clamp_min(EPSILON)
+    return RoundedLinear(linear=quantized, error=float(relative_error))
 
 
 def int8_linear(linear: nn.Linear, low_I: Tensor, high_I: Tensor, strength: float = 0.0) -> Int8Linear:
-    """The int8 layer for inputs between low and high. 0 is represented exactly."""
+    """The int8 layer for inputs between low and high. 0 is represented exactly.
+
+    linear: the float layer.
+    low_I, high_I: the least and the greatest input of each column.
+    strength: of smoothing; 0: none.
+    """
     weight_OI = linear.weight.detach().float()
-    largest_I = torch.maximum(low_I.abs(), high_I.abs()).clamp_min(1e-6)
-    size_I = largest_I**strength / weight_OI.abs().amax(0).clamp_min(1e-6) ** (1 - strength)
-    size_I = size_I if strength else torch.ones_like(size_I)
-    low, high = float((low_I / size_I).min().clamp_max(0)), float((high_I / size_I).max().clamp_min(0))
-    scale = max(high - low, 1e-6) / 255
-    quantized = Int8Linear(linear.in_features, linear.out_features)
+    size_I = _column_sizes(weight_OI, low_I, high_I, strength)
+
+    # Zero must lie inside the range, so that it is one of the integers.
+    low = float((low_I / size_I).min().clamp_max(0))
+    high = float((high_I / size_I).max().clamp_min(0))
+    scale = max(high - low, 1e-6) / MAX_INPUT
     integers_OI, scale_O = quantize_symmetric(weight_OI * size_I)
+
+    quantized = Int8Linear(linear.in_features, linear.out_features)
     quantized.weight_int8.copy_(integers_OI)
     quantized.weight_scale.copy_(scale_O)
     if linear.bias is not None:
@@ -244,3 +308,12 @@ def int8_linear(linear: nn.Linear, low_I: Tensor, high_I: Tensor, strength: floa
     quantized.input_scale.fill_(scale)
     quantized.input_zero.fill_(round(-low / scale))
     return quantized.eval()
+
+
+def _column_sizes(weight_OI: Tensor, low_I: Tensor, high_I: Tensor, strength: float) -> Tensor:
+    """By how much each input column is divided (Xiao 2023, eq. 4), [I]."""
+    if strength == 0:
+        return torch.ones_like(low_I)
+    largest_I = torch.maximum(low_I.abs(), high_I.abs()).clamp_min(1e-6)
+    largest_weight_I = weight_OI.abs().amax(0).clamp_min(1e-6)
+    return largest_I**strength / largest_weight_I ** (1 - strength)

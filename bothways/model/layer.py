@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Attention, Context
 from bothways.model.config import EncoderConfig
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -20,32 +20,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class FeedForward(nn.Module):
-    """act(x A) B, or gated: (act(x A) * x C) B (Shazeer 2020)."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.activation, self.gated = ACTIVATIONS[config.hidden_act], config.feed_forward == "gated"
-        wide = config.intermediate_size * (2 if self.gated else 1)
-        self.inner = nn.Linear(config.hidden_size, wide, bias=config.linear_bias)
-        self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.linear_bias)
-
-    def forward(self, x_TH: Tensor) -> Tensor:
-        output_TH: Tensor = self.output(self.activate(x_TH))
-        return output_TH
-
-    def activate(self, x_TH: Tensor) -> Tensor:
-        """The values of the neurons, [T, I]."""
-        if self.gated:
-            value_TI, gate_TI = self.inner(x_TH).chunk(2, dim=-1)
-            return self.activation(value_TI) * gate_TI
-        return self.activation(self.inner(x_TH))
-
-
 class Layer(nn.Module):
+    """One layer, with the norms after the residuals (BERT) or before the two parts (ModernBERT).
+
+    attention: the first part. first: whether the layer is the encoder's first.
+    """
+
     def __init__(self, config: EncoderConfig, attention: Attention, *, first: bool) -> None:
         super().__init__()
-        self.norm_first, self.attention = config.norm == "pre", attention
+        self.norm_first = config.norm == "pre"
+        self.attention = attention
         self.attention_norm = norm(config)
         if self.norm_first and first:  # the embeddings are normalized already (ModernBERT)
             self.attention_norm = nn.Identity()
@@ -58,10 +42,39 @@ class Layer(nn.Module):
         if self.norm_first:
             x_TH = x_TH + self.dropout(self.attention(self.attention_norm(x_TH), context))
             return x_TH + self.dropout(self.feed_forward(self.feed_forward_norm(x_TH)))
+
         x_TH = self.attention_norm(x_TH + self.dropout(self.attention(x_TH, context)))
         x_TH = self.feed_forward_norm(x_TH + self.dropout(self.feed_forward(x_TH)))
         return x_TH
 
 
+class FeedForward(nn.Module):
+    """act(x A) B, or gated: (act(x A) * x C) B (Shazeer 2020)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.gated = config.feed_forward == "gated"
+
+        # A and C of the gated form are one matrix.
+        wide = config.intermediate_size * (2 if self.gated else 1)
+        self.inner = nn.Linear(config.hidden_size, wide, bias=config.linear_bias)
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.linear_bias)
+
+    def forward(self, x_TH: Tensor) -> Tensor:
+        """[T, H] -> [T, H]"""
+        output_TH: Tensor = self.output(self.activate(x_TH))
+        return output_TH
+
+    def activate(self, x_TH: Tensor) -> Tensor:
+        """The values of the neurons, [T, I]."""
+        if not self.gated:
+            return self.activation(self.inner(x_TH))
+
+        value_TI, gate_TI = self.inner(x_TH).chunk(2, dim=-1)
+        return self.activation(value_TI) * gate_TI
+
+
 def norm(config: EncoderConfig) -> nn.Module:
+    """The layer norm of hidden states."""
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)

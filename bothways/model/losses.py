@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.kernels import linear_cross_entropy
 from bothways.model.model import Model
+from bothways.model.vocabulary_scores import linear_cross_entropy
 from bothways.text.batch import Batch
 
 Loss = tuple[Tensor, int | Tensor]  # a count in the memory of the GPU stays there
@@ -21,21 +21,29 @@ Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 
 
 def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:
-    """Cross-entropy of vocabulary scores at masked positions (Devlin 2018, section 3.1). Zero if nothing is masked."""
+    """Cross-entropy of vocabulary scores at masked positions (Devlin 2018, section 3.1). Zero if nothing is masked.
+
+    x_ME: output of the head at the masked positions.
+    table_VE, bias_V: the output layer, whose weights are the embeddings of the words.
+    labels_M: the words that were masked.
+    """
     if not len(labels_M):
         # Keeps every parameter in the graph: sharded processes must agree on which ones have gradients.
         return (x_ME.sum() + table_VE.sum() + bias_V.sum()) * 0.0, 0
+
     return linear_cross_entropy(x_ME, table_VE, bias_V, labels_M), len(labels_M)
 
 
 def classification_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:
     """Cross-entropy of class scores, in float32. Next sentence is the case C = 2 (0: follows, 1: random)."""
-    return F.cross_entropy(scores_NC.float(), labels_N, reduction="sum"), len(labels_N)
+    total = F.cross_entropy(scores_NC.float(), labels_N, reduction="sum")
+    return total, len(labels_N)
 
 
 def mse_loss(scores_N: Tensor, labels_N: Tensor) -> Loss:
     """Squared error, for regression."""
-    return F.mse_loss(scores_N.float(), labels_N.float(), reduction="sum"), len(labels_N)
+    total = F.mse_loss(scores_N.float(), labels_N.float(), reduction="sum")
+    return total, len(labels_N)
 
 
 # --- of a teacher ----------------------------------------------------------------------------------------------------
@@ -48,11 +56,16 @@ def vector_distance(student_NH: Tensor, teacher_NH: Tensor) -> Loss:
 
 
 def logits_loss(student_MV: Tensor, teacher_MV: Tensor, temperature: float) -> Loss:
-    """T^2 KL(teacher || student) of softened word probabilities (Hinton 2015, section 2; Sanh 2019, section 2)."""
-    student_MV, teacher_MV = student_MV.float() / temperature, teacher_MV.float() / temperature
-    divergence = F.kl_div(
-        F.log_softmax(student_MV, -1), F.log_softmax(teacher_MV, -1), log_target=True, reduction="sum"
-    )
+    """T^2 KL(teacher || student) of softened word probabilities (Hinton 2015, section 2; Sanh 2019, section 2).
+
+    student_MV, teacher_MV: logits over the vocabulary.
+    temperature: divides both; a higher one weighs improbable words more.
+    """
+    student_MV = F.log_softmax(student_MV.float() / temperature, -1)
+    teacher_MV = F.log_softmax(teacher_MV.float() / temperature, -1)
+    divergence = F.kl_div(student_MV, teacher_MV, log_target=True, reduction="sum")
+
+    # Softened gradients are smaller by 1 / T^2 (Hinton 2015).
     return divergence * temperature**2, len(student_MV)
 
 
@@ -78,4 +91,9 @@ class Objective(Protocol):
 
 def forward_losses(objective: Objective) -> Losses:
     """Forward pass and losses as one function of (module, batch), for the training loop."""
-    return lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))
+
+    def losses(module: Any, batch: Batch) -> Mapping[str, Loss]:
+        outputs = objective.forward(module, batch)
+        return objective.losses(module, batch, outputs)
+
+    return losses

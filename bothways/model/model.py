@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.model.attention import Context
 from bothways.model.config import NUM_OUTPUTS, EncoderConfig
-from bothways.model.encoder import Encoder, Halves
+from bothways.model.encoder import Encoder, TwoStackEncoder
 from bothways.model.heads import (
     AnswerHead,
     ClassificationHead,
@@ -25,33 +25,47 @@ from bothways.model.heads import (
 from bothways.model.kernels import append_dummy_text
 from bothways.text.batch import Batch
 
-HEAD_MODULES: dict[str, type[nn.Module]] = {"masked_words": MaskedLMHead, "replaced_tokens": ReplacedTokensHead}
-# Heads for classes and tokens have one output per label.
+# Heads of their own kind; all others are linear classifiers, for classes and tokens with one output per label.
+HEAD_MODULES: dict[str, type[nn.Module]] = {
+    "masked_words": MaskedLMHead,
+    "replaced_tokens": ReplacedTokensHead,
+}
 
 
 class Model(nn.Module):
-    """An encoder with heads. heads: name -> number of outputs.
+    """An encoder with heads. A new model has torch's initial weights: see `initialize`.
 
-    pooler: build one even if no head needs it (published encoders include it). The attribute `adapter` describes the
-    adapter that is part of the encoder (bothways/model/adapters); None if there is none.
+    config: sizes and architecture of the encoder.
+    heads: name -> number of outputs.
+    pooler: build one even if no head needs it (published encoders include it).
     """
 
-    adapter: Any = None
+    adapter: Any = None  # describes the adapter that is part of the encoder (bothways/model/adapters)
 
     def __init__(self, config: EncoderConfig, heads: Mapping[str, int] | None = None, *, pooler: bool = False) -> None:
         super().__init__()
-        self.config, self.num_outputs = config, dict(heads or {})
-        self.encoder = Halves(config) if config.direction == "halves" else Encoder(config)
+        self.config = config
+        self.num_outputs = dict(heads or {})
+        self.encoder = TwoStackEncoder(config) if config.direction == "halves" else Encoder(config)
+        # Global tokens depend on the task: Longformer has them on the question, or on [CLS].
         for positions in self.encoder.positions:
             positions.heads = frozenset(self.num_outputs)
         self.pooler = build_pooler(config, self.num_outputs.keys(), pooler)
-        self.heads = nn.ModuleDict({name: build_head(name, config, size) for name, size in self.num_outputs.items()})
+        self.heads = nn.ModuleDict(
+            {name: build_head(name, config, num_outputs) for name, num_outputs in self.num_outputs.items()}
+        )
 
     def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
         """The last hidden states, [T, H]."""
-        padded = batch if context is not None else append_dummy_text(batch, self.encoder.embeddings.words.weight)
+        # A context belongs to the tokens of its batch, so only a batch without one gets more of them.
+        padded = batch
+        if context is None:
+            padded = append_dummy_text(batch, self.encoder.embeddings.words.weight)
+
         hidden_TH: Tensor = self.encoder(padded, context)
-        return hidden_TH if padded is batch else hidden_TH[: batch.num_tokens]  # an exported graph has no slice
+        if padded is batch:
+            return hidden_TH  # an exported graph has no slice
+        return hidden_TH[: batch.num_tokens]
 
     def word_scores(self, x_MH: Tensor) -> Tensor:
         """Logits over the vocabulary for the hidden states of masked tokens, [M, V]."""
@@ -78,17 +92,30 @@ class Model(nn.Module):
 
 
 def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:
-    if name in HEAD_MODULES or (name == "spans" and config.deep_heads):
-        return HEAD_MODULES.get(name, AnswerHead)(config)
+    """The head of this name.
+
+    name: one of the heads that the module's description lists.
+    config: of the encoder.
+    num_outputs: number of classes, for heads on classes and tokens.
+    """
+    if name in HEAD_MODULES:
+        return HEAD_MODULES[name](config)
+    if name == "spans" and config.deep_heads:
+        return AnswerHead(config)
     if name in ("classes", "tokens"):
         return ClassificationHead(config, num_outputs, num_features(config, name))
+
     # google-research/bert has no dropout before spans and next_sentence.
     return ClassificationHead(config.replace(classifier_dropout=0.0), NUM_OUTPUTS[name])
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator) -> None:
-    """Normal weights of this standard deviation, truncated at two, and zero biases (google-research/bert; BERT:
-    0.02)."""
+    """Normal weights, truncated at two standard deviations, and zero biases (google-research/bert).
+
+    module: all its linear layers, embeddings and convolutions are initialized, in place.
+    std: standard deviation (BERT: 0.02).
+    generator: of the random numbers.
+    """
     for layer in module.modules():
         if isinstance(layer, (nn.Linear, nn.Embedding, nn.Conv1d)):
             nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std, generator=generator)

@@ -17,16 +17,23 @@ from bothways.model.heads import ClassificationHead
 
 CPU = torch.device("cpu")
 Module = TypeVar("Module", bound=nn.Module)
-# What initializes a new Linear and a new Embedding. Functions of nn.init consult the mode first and run outside of it.
-INITIALIZERS = (torch.nn.init.kaiming_uniform_, torch.nn.init.uniform_, torch.nn.init.normal_)
-NUM_HASHED = 256  # numbers of each tensor
+# Functions that initialize a new Linear and a new Embedding. They consult the mode first and run outside of it.
+INITIALIZERS = (
+    torch.nn.init.kaiming_uniform_,
+    torch.nn.init.uniform_,
+    torch.nn.init.normal_,
+)
 ALLOCATORS = (torch.empty, torch.zeros)  # functions that allocate parameters
+NUM_HASHED = 256  # numbers of each tensor
 
 
 class _NoInit(TorchFunctionMode):
+    """Leaves initializers out and counts what allocators are asked for."""
+
     def __init__(self, max_elements: float) -> None:
         super().__init__()
-        self.max_elements = self.num_left = max_elements
+        self.max_elements = max_elements
+        self.num_left = max_elements
 
     def __torch_function__(
         self,
@@ -37,9 +44,12 @@ class _NoInit(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in INITIALIZERS:
-            return (args or list(kwargs.values()))[0]
+            tensor, *_ = args or kwargs.values()
+            return tensor
+
         if func in ALLOCATORS:
-            self.num_left -= math.prod(args[0] if isinstance(args[0], Sequence) else args)
+            shape = args[0] if isinstance(args[0], Sequence) else args
+            self.num_left -= math.prod(shape)
             if self.num_left < 0:
                 raise InputError(f"more than {self.max_elements:,} parameters needed, the most that the file can hold")
         return func(*args, **kwargs)
@@ -63,8 +73,8 @@ def no_init(dtype: torch.dtype = torch.float32, max_elements: float = math.inf) 
 
 @contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """In this context, layers may be built: what they draw from the generator of all is then given back to it, so that
-    the next numbers of the caller are those that it would have had. Not for threads beside others that draw."""
+    """In this context, layers may be built without an effect on the random numbers after it: torch's generator is then
+    as before. Not for threads beside others that draw."""
     with torch.random.fork_rng([]):
         yield
 
@@ -72,8 +82,11 @@ def same_random_numbers() -> Iterator[None]:
 def move_model(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model, in place. The output layers of classification heads keep their dtype: in bf16 a bias of 2,000 would
     be rounded to a multiple of 8."""
-    layers = [head.output for head in model.modules() if isinstance(head, ClassificationHead)]
-    exact = [(parameter, parameter.data) for layer in layers for parameter in layer.parameters()]
+    exact: list[tuple[nn.Parameter, torch.Tensor]] = []
+    for head in model.modules():
+        if isinstance(head, ClassificationHead):
+            exact += [(parameter, parameter.data) for parameter in head.output.parameters()]
+
     model.to(device, dtype)
     for parameter, data in exact:
         parameter.data = data.to(device)
@@ -91,22 +104,27 @@ def fingerprint_weights(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         flat = value.detach().flatten()
-        digest.update(name.encode() + flat[:: -(-len(flat) // NUM_HASHED) or 1].float().cpu().numpy().tobytes())
+        step = max(1, -(-len(flat) // NUM_HASHED))
+        sample = flat[::step].float().cpu().numpy()
+        digest.update(name.encode() + sample.tobytes())
     return digest.hexdigest()[:16]
 
 
 def all_finite(values: torch.Tensor) -> bool:
-    """Whether no value is NaN or infinite. Tries the sum first, in a twentieth of the time; it may overflow."""
-    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
+    """Whether no value is NaN or infinite."""
+    # The sum first, in a twentieth of the time; it may overflow.
+    if math.isfinite(values.sum().item()):
+        return True
+    return bool(values.isfinite().all())
 
 
 def retype(module: nn.Module, kind: type[Module]) -> Module:
     """A module of another class with the same attributes and the same parameters, not copies, under the same names."""
     changed = kind.__new__(kind)
-    changed.__dict__ = {
-        name: value.copy() if name in ("_parameters", "_buffers", "_modules") else value
-        for name, value in module.__dict__.items()
-    }
+    changed.__dict__ = dict(module.__dict__)
+    # Their own tables, so that a parameter that is added to one module is not in the other.
+    for name in ("_parameters", "_buffers", "_modules"):
+        changed.__dict__[name] = module.__dict__[name].copy()
     return changed
 
 
@@ -117,6 +135,7 @@ def set_module(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def share(module: Module) -> Module:
-    """A copy of the modules with the same parameters and buffers, not copies: what is added to one is not in the
-    other."""
-    return deepcopy(module, {id(value): value for value in (*module.parameters(), *module.buffers())})
+    """A copy of the modules with the same parameters and buffers, not copies: a part that is added to one module is not
+    in the other."""
+    shared = {id(value): value for value in (*module.parameters(), *module.buffers())}
+    return deepcopy(module, shared)

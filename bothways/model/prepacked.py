@@ -1,9 +1,10 @@
 """Prepacked layers for fast inference on a CPU, through oneDNN: in bf16, and in float32 for one short text.
 
 Each weight is reordered once for the matrix product, and activations and residual sums are fused into the product,
-before rounding to bf16. This saves a fifth of the time (docs/LOG.md), and the result is closer to float32 than that of
-the plain form. A short text alone is computed without modules, layouts and buckets, which take longer than its
-products."""
+before rounding to bf16. This saves a fifth of the time (docs/LOG.md), and the result is closer to float32 than the
+result of the plain form. A short text alone is computed without modules, layouts and buckets, which take longer than
+its products.
+"""
 
 from collections.abc import Callable
 
@@ -20,7 +21,13 @@ from bothways.model.model import Model
 from bothways.text.batch import Batch
 
 MAX_COPY = 1 << 27  # bytes of a second copy of the layers' weights, for short texts
-FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "silu": ("swish", "")}
+# Activations that oneDNN fuses into a product: name, algorithm.
+FUSED = {
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+    "silu": ("swish", ""),
+}
 
 
 def prepack(model: Model) -> Callable[[Batch], Tensor]:
@@ -31,16 +38,19 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
     """
     if type(model) is not Model or type(model.encoder) is not Encoder:
         return model
-    weight = model.encoder.embeddings.words.weight
+
+    encoder = model.encoder
+    weight = encoder.embeddings.words.weight
     is_bf16_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.bfloat16
     if not is_bf16_on_cpu or is_int8(model) or not can_prepack():
         return model
-    encoder, activation = model.encoder, model.config.hidden_act
-    # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
-    prepacked = {
-        layer: PrepackedLayer(layer, activation) if isinstance(layer, Layer) and is_plain(layer) else layer
-        for layer in encoder.layers
-    }
+
+    prepacked: dict[nn.Module, Callable[[Tensor, Context], Tensor]] = {}
+    for layer in encoder.layers:
+        # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
+        prepacked[layer] = layer
+        if isinstance(layer, Layer) and is_plain(layer):
+            prepacked[layer] = PrepackedLayer(layer, model.config.hidden_act)
     layers = [prepacked[layer] for layer in encoder.layer_sequence]
 
     def forward(batch: Batch) -> Tensor:
@@ -56,18 +66,23 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
 
 
 def prepack_for_one_text(model: Model) -> Callable[[Batch], Tensor] | None:
-    """A function that computes the last hidden states [S, H] of a batch of one text in float32, to within 1e-5 of those
-    of `model`; None if it has no other way than `model`. It has a copy of the weights of the layers."""
+    """A function that computes the last hidden states [S, H] of a batch of one text in float32, to within 1e-5 of the
+    states that `model` computes; None if it has no other way than `model`. It has a copy of the weights of the layers.
+    """
     if type(model) is not Model or type(model.encoder) is not Encoder or not model.config.has_bert_layout:
         return None
-    encoder, weight = model.encoder, model.encoder.embeddings.words.weight
+
+    encoder = model.encoder
+    weight = encoder.embeddings.words.weight
     size = sum(value.nbytes for value in encoder.layers.parameters())
     is_float32_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.float32
     if not is_float32_on_cpu or size > MAX_COPY or is_int8(model) or not torch.backends.mkldnn.is_available():
         return None
+
     plain = [layer for layer in encoder.layers if isinstance(layer, Layer) and is_plain(layer)]
     if len(plain) < len(encoder.layers):
         return None
+
     packed: dict[nn.Module, OneTextLayer] = {layer: OneTextLayer(layer, model.config.hidden_act) for layer in plain}
     layers = [packed[layer] for layer in encoder.layer_sequence]
 
@@ -101,13 +116,20 @@ class PrepackedLinear:
 
     def __call__(self, x_TI: Tensor, residual_TO: Tensor | None = None) -> Tensor:
         """[T, I] -> [T, O]"""
+        # By the overload: otherwise torch tries the wrong one first, which takes 24 ms a call instead of 4
+        # (docs/LOG.md).
         y_TO: Tensor
         if residual_TO is None:
             y_TO = torch.ops.mkldnn._linear_pointwise.default(
-                x_TI, self.weight, self.bias, self.kind, [], self.algorithm
+                x_TI,
+                self.weight,
+                self.bias,
+                attr=self.kind,
+                scalars=[],
+                algorithm=self.algorithm,
             )
         else:
-            y_TO = torch.ops.mkldnn._linear_pointwise.binary(x_TI, residual_TO, self.weight, self.bias, "add")
+            y_TO = torch.ops.mkldnn._linear_pointwise.binary(x_TI, residual_TO, self.weight, self.bias, attr="add")
         return y_TO
 
 
@@ -115,27 +137,36 @@ class PrepackedLayer:
     """The forward pass of `Layer`, without dropout."""
 
     def __init__(self, layer: Layer, activation: str) -> None:
-        self.layer, self.norm_first, gated = layer, layer.norm_first, layer.feed_forward.gated
-        self.qkv, self.attention_output = PrepackedLinear(layer.attention.qkv), PrepackedLinear(layer.attention.output)
-        self.inner = PrepackedLinear(layer.feed_forward.inner, None if gated else activation)
+        self.layer = layer
+        self.norm_first = layer.norm_first
+        self.qkv = PrepackedLinear(layer.attention.qkv)
+        self.attention_output = PrepackedLinear(layer.attention.output)
+
+        # A gate multiplies the activation of half of the product, so it cannot be fused.
+        self.inner = PrepackedLinear(layer.feed_forward.inner, None if layer.feed_forward.gated else activation)
         self.output = PrepackedLinear(layer.feed_forward.output)
 
     def __call__(self, x_TH: Tensor, context: Context) -> Tensor:
+        """[T, H] -> [T, H]"""
         layer = self.layer
         if self.norm_first:
             x_TH = self.attention_output(self.attend(layer.attention_norm(x_TH), context), x_TH)
             return self.output(self.feed_forward(layer.feed_forward_norm(x_TH)), x_TH)
+
         x_TH = layer.attention_norm(self.attention_output(self.attend(x_TH, context), x_TH))
         last_TH: Tensor = layer.feed_forward_norm(self.output(self.feed_forward(x_TH), x_TH))
         return last_TH
 
     def attend(self, x_TH: Tensor, context: Context) -> Tensor:
+        """Attention before the output projection, [T, H]."""
         return self.layer.attention.attend(x_TH, self.qkv(x_TH), context)
 
     def feed_forward(self, x_TH: Tensor) -> Tensor:
+        """The values of the neurons, [T, I]."""
         inner_TI = self.inner(x_TH)
         if not self.layer.feed_forward.gated:
             return inner_TI
+
         value_TI, gate_TI = inner_TI.chunk(2, dim=-1)
         return self.layer.feed_forward.activation(value_TI) * gate_TI
 
@@ -146,7 +177,10 @@ class OneTextLayer(PrepackedLayer):
     def compute(self, x_SH: Tensor) -> Tensor:
         """[S, H] -> [S, H]"""
         qkv_S3ND = self.qkv(x_SH).unflatten(1, (3, self.layer.attention.num_heads, -1))
-        attended_NSD = F.scaled_dot_product_attention(*qkv_S3ND.permute(1, 2, 0, 3)[:, None].unbind())[0]
-        x_SH = self.layer.attention_norm(self.attention_output(attended_NSD.transpose(0, 1).flatten(1), x_SH))
+        q_1NSD, k_1NSD, v_1NSD = qkv_S3ND.permute(1, 2, 0, 3)[:, None].unbind()
+        attended_NSD = F.scaled_dot_product_attention(q_1NSD, k_1NSD, v_1NSD)[0]
+        attended_SH = attended_NSD.transpose(0, 1).flatten(1)
+
+        x_SH = self.layer.attention_norm(self.attention_output(attended_SH, x_SH))
         last_SH: Tensor = self.layer.feed_forward_norm(self.output(self.inner(x_SH), x_SH))
         return last_SH

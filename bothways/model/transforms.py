@@ -36,6 +36,7 @@ class Transform:
 
 
 def apply_all(transforms: Sequence[Transform], model: Model) -> None:
+    """Change the initial model, in place, in this order."""
     for transform in transforms:
         transform.apply(model)
 
@@ -44,7 +45,11 @@ def finalize_all(transforms: Sequence[Transform], model: Model) -> dict[str, Any
     """Finalize in the reverse order. Returns the metadata to store."""
     for transform in reversed(transforms):
         transform.finalize(model)
-    return {name: value for transform in transforms for name, value in transform.stored.items()}
+
+    stored: dict[str, Any] = {}
+    for transform in transforms:
+        stored.update(transform.stored)
+    return stored
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ class FakeInt8(Transform):
         install_fake_int8(model)
 
     def finalize(self, model: Model) -> None:
-        if any(layer.is_on for layer in fake_layers(model).values()):
+        # A training that ends before the calibration has float layers still.
+        is_calibrated = any(layer.is_on for layer in fake_layers(model).values())
+        if is_calibrated:
             deploy_fake_int8(model.eval())
 
     @property
@@ -97,6 +104,7 @@ class ScaleOutputs(Transform):
     deviation: float
 
     def finalize(self, model: Model) -> None:
+        # In float32: in bf16 a mean of 2,000 would be rounded to a multiple of 8.
         head = deepcopy(model.heads["classes"]).float()
         assert isinstance(head, ClassificationHead)
         with torch.no_grad():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.model.block_sparse import block_attention, random_blocks, window_blocks
+from bothways.model.block_patterns import random_blocks, window_blocks
+from bothways.model.block_sparse import block_attention
 from bothways.model.config import RandomBlocksConfig
-from bothways.model.kernels import Dropout
+from bothways.model.dropout import Dropout
 from bothways.model.layout import Bucketed, Varlen, choose_layout
 from tests.gpu.oracle import (
     HALVES,

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from bothways.model import block_sparse
-from bothways.model.block_sparse import block_attention, plain_attention, random_blocks, window_blocks
+from bothways.model.block_patterns import random_blocks, window_blocks
+from bothways.model.block_sparse import block_attention, plain_attention
 from bothways.model.config import RandomBlocksConfig
 from bothways.model.kernels import MAX_SAVED_LENGTH
 from bothways.model.layout import Bucketed

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bothways.model import kernels as module
-from bothways.model.kernels import build_buckets, round_length
+from bothways.model import buckets as module
+from bothways.model.buckets import build_buckets, round_length
 
 CPU = torch.device("cpu")
 N, D = 2, 3

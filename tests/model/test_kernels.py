@@ -5,16 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bothways.model import kernels
-from bothways.model.kernels import (
-    Dropout,
-    build_buckets,
-    draw_keep_mask,
-    dropout_factors,
-    linear_cross_entropy,
-    round_length,
-)
+from bothways.model import kernels, vocabulary_scores
+from bothways.model.buckets import build_buckets, round_length
+from bothways.model.dropout import Dropout, draw_keep_mask, dropout_factors
 from bothways.model.layout import Bucketed
+from bothways.model.vocabulary_scores import linear_cross_entropy
 
 pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
 
@@ -249,7 +244,7 @@ def test_dropout_does_nothing_outside_training_or_at_rate_0():
 
 @pytest.mark.parametrize("at_once", [5, 2048])
 def test_cross_entropy_of_a_linear_map_equals_the_plain_one_with_its_gradients(at_once, monkeypatch):
-    monkeypatch.setattr(kernels, "MAX_POSITIONS", at_once)
+    monkeypatch.setattr(vocabulary_scores, "MAX_POSITIONS", at_once)
     generator = torch.Generator().manual_seed(2)
     x, weight, bias = (
         torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((13, 24), (97, 24), (97,))
@@ -286,7 +281,7 @@ def test_the_loss_of_an_unlikely_word_is_what_it_is_in_every_number_format(dtype
 
 
 def test_the_scores_of_all_places_are_never_in_memory_at_once():
-    places, entries = 3 * kernels.MAX_POSITIONS, 4099
+    places, entries = 3 * vocabulary_scores.MAX_POSITIONS, 4099
     x, weight = torch.randn(places, 8).bfloat16().requires_grad_(), torch.randn(entries, 8).bfloat16().requires_grad_()
     bias, labels = torch.zeros(entries).bfloat16().requires_grad_(), torch.zeros(places, dtype=torch.long)
     largest = 0
@@ -300,4 +295,4 @@ def test_the_scores_of_all_places_are_never_in_memory_at_once():
 
     with Watch():
         linear_cross_entropy(x, weight, bias, labels).backward()
-    assert largest == kernels.MAX_POSITIONS * entries
+    assert largest == vocabulary_scores.MAX_POSITIONS * entries

@@ -18,11 +18,14 @@ Features = Any  # [N, F], an array or a sparse.Csr; to fit, a scipy.sparse.csr_a
 Data = tuple[Features, np.ndarray]  # features and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]
 Score = Callable[[np.ndarray, np.ndarray], float]  # scores [N, C], targets [N, ...] -> value; higher is better
 MISSING_CLASS_BIAS = -30.0  # for classes without a training row
-NUM_FOLDS, MIN_DEV_ROWS = 3, 100  # cross-validation if dev has fewer rows than MIN_DEV_ROWS
+MIN_DEV_ROWS = 100  # cross-validation if dev has fewer rows
+NUM_FOLDS = 3  # of the cross-validation
 MAX_SELECTION_ROWS = 10_000  # rows for selecting the strength
-OUT_OF_FOLD, MAX_STRENGTH_ROWS = 5, 2000  # folds of out_of_fold_scores, and its rows for selecting the strength
+OUT_OF_FOLD = 5  # folds of out_of_fold_scores
+MAX_STRENGTH_ROWS = 2000  # its rows for selecting the strength
 FOLD_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10_000.0)  # C of scikit-learn times the number of rows
-MAX_PRODUCTS, MAX_SELECTION_PRODUCTS = 250_000_000, 12_000_000  # multiplications in one pass of a fit
+MAX_PRODUCTS = 250_000_000  # multiplications in one pass of a fit
+MAX_SELECTION_PRODUCTS = 12_000_000  # ... for selecting the strength
 
 
 def fit(
@@ -39,19 +42,28 @@ def fit(
     """Weights [C, F], bias [C] and strength of the best model.
 
     The strength is the one with the highest score on dev, or, if dev has fewer than MIN_DEV_ROWS rows, in
-    cross-validation on the training rows; groups: the group of each, which no fold divides. Ties go to the lower loss,
-    which also decides without a score. Large problems are fitted to a random sample of the rows (MAX_PRODUCTS).
+    cross-validation on the training rows. Ties go to the lower loss, which also decides without a score. Large problems
+    are fitted to a random sample of the rows (MAX_PRODUCTS).
+
+    train: features and targets.
+    dev: rows for selecting the strength; may be empty.
+    kind: of the targets.
+    num_outputs: C.
+    strengths: in the order in which ties are decided.
+    groups: the group of each training row, which no fold divides.
     balanced: give all classes the same total weight.
+    score: of held-out rows.
     """
     from threadpoolctl import threadpool_limits
 
     x_NF, targets = train
-    # The size of a sparse array is the number of values that it stores.
-    row_cost = max(1.0, x_NF.size / len(targets) * (1 if num_outputs == 2 and kind == "classes" else num_outputs))
+    # Two classes have one row of weights. The size of a sparse array is the number of values that it stores.
+    num_weight_rows = 1 if num_outputs == 2 and kind == "classes" else num_outputs
+    row_cost = max(1.0, x_NF.size / len(targets) * num_weight_rows)
     rows = random_order(len(targets))[: int(MAX_PRODUCTS / row_cost)]
     selected = rows[: min(MAX_SELECTION_ROWS, int(MAX_SELECTION_PRODUCTS / row_cost))]
-    has_dev = len(dev[1]) >= MIN_DEV_ROWS
-    if has_dev:
+
+    if len(dev[1]) >= MIN_DEV_ROWS:
         parts = [((x_NF[selected], targets[selected]), dev)]
     else:
         folds = fold_rows(targets, selected, groups, NUM_FOLDS)
@@ -60,23 +72,39 @@ def fit(
     paths = [PenaltyPath(fitted, kind, num_outputs, balanced=balanced) for fitted, _ in parts]
 
     def criterion(strength: float) -> tuple[float, float]:
-        solved = (path.solve(strength) for path in paths)
-        results = [(scores(x_nF, *layer), y) for layer, (_, (x_nF, y)) in zip(solved, parts, strict=True)]
-        total = sum(loss(scores_NC, targets, kind) for scores_NC, targets in results)
-        scores_NC, targets = (np.concatenate(column) for column in zip(*results, strict=True))
-        return -score(scores_NC, targets) if score else 0.0, total
+        """Smaller is better."""
+        held_out_scores = []
+        held_out_targets = []
+        total = 0.0
+        for path, (_, (x_nF, targets_n)) in zip(paths, parts, strict=True):
+            weight_CF, bias_C = path.solve(strength)
+            scores_nC = scores(x_nF, weight_CF, bias_C)
+            held_out_scores.append(scores_nC)
+            held_out_targets.append(targets_n)
+            total += loss(scores_nC, targets_n, kind)
+
+        if score is None:
+            return 0.0, total
+        return -score(np.concatenate(held_out_scores), np.concatenate(held_out_targets)), total
 
     # On a busy machine, threads that wait for each other made a fit of 0.5 s take 20 s.
     with threadpool_limits(1):
         strength = min(strengths, key=criterion)
         chosen = PenaltyPath((x_NF[rows], targets[rows]), kind, num_outputs, balanced=balanced)
-        return *chosen.solve(strength), strength
+        weight_CF, bias_C = chosen.solve(strength)
+        return weight_CF, bias_C, strength
 
 
 def fold_rows(
     targets: np.ndarray, rows: np.ndarray, groups: Sequence[Hashable] | None, num_folds: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(the other rows, the rows) of each fold of some training rows. groups: of all training rows."""
+    """(the other rows, the rows) of each fold of some training rows.
+
+    targets: of all training rows.
+    rows: those to divide.
+    groups: of all training rows; no fold divides a group.
+    num_folds: their number.
+    """
     row_groups = None if groups is None else [groups[row] for row in rows.tolist()]
     folds = selection_folds(targets[rows], row_groups, seed=0, folds=num_folds)
     return [(np.delete(rows, fold), rows[fold]) for fold in folds]
@@ -93,8 +121,15 @@ def out_of_fold_scores(
 ) -> np.ndarray:
     """Scores [N, C] of each row, by a model of dense features that was fitted to the other folds.
 
-    groups: the group of each row, which no fold divides. The penalty is that with the lowest loss on at most
-    MAX_STRENGTH_ROWS rows; the penalties are tried in falling order until the loss rises.
+    The penalty is the one with the lowest loss on at most MAX_STRENGTH_ROWS rows; penalties are tried in falling order
+    until the loss rises.
+
+    x_NF: dense features.
+    targets: of all rows.
+    kind: of the targets.
+    num_outputs: C.
+    groups: the group of each row, which no fold divides.
+    balanced: give all classes the same total weight.
     """
     from threadpoolctl import threadpool_limits
 
@@ -112,7 +147,8 @@ def out_of_fold_scores(
     def predict(folds: list[Fold], rows: np.ndarray, strength: float) -> np.ndarray:
         scores_NC = np.zeros((len(targets), num_outputs))
         for path, fold_NF, fold in folds:
-            scores_NC[fold] = scores(fold_NF, *path.solve(strength / path.num_rows))
+            weight_CF, bias_C = path.solve(strength / path.num_rows)
+            scores_NC[fold] = scores(fold_NF, weight_CF, bias_C)
         return scores_NC[rows]
 
     rows = np.arange(len(targets))
@@ -123,20 +159,28 @@ def out_of_fold_scores(
         folds = prepare(sample)
         for strength in FOLD_STRENGTHS:
             scores_NC = predict(folds, sample, strength)
-            if (total := loss(scores_NC, targets[sample], kind)) >= best_loss:
+            total = loss(scores_NC, targets[sample], kind)
+            if total >= best_loss:
                 break
-            best_loss, best, best_strength = total, scores_NC, strength
-        return best if len(sample) == len(rows) else predict(prepare(rows), rows, best_strength)
+            best_loss = total
+            best = scores_NC
+            best_strength = strength
+
+        if len(sample) == len(rows):
+            return best
+        return predict(prepare(rows), rows, best_strength)
 
 
 def scores(x_NF: Features, weight_CF: np.ndarray, bias_C: np.ndarray) -> np.ndarray:
+    """x W^T + b, [N, C]."""
     scores_NC: np.ndarray = x_NF @ weight_CF.T + bias_C
     return scores_NC
 
 
 def standardize(train_NF: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Dense features with mean 0 and deviation 1 in the training rows, float32. A constant feature becomes 0."""
-    mean_F, deviation_F = train_NF.mean(0), train_NF.std(0)
+    mean_F = train_NF.mean(0)
+    deviation_F = train_NF.std(0)
     deviation_F = np.where(deviation_F > 1e-6 * deviation_F.max(), deviation_F, np.inf)
     return [((x_NF - mean_F) / deviation_F).astype(np.float32) for x_NF in (train_NF, *others)]
 
@@ -146,7 +190,8 @@ def loss(scores_NC: np.ndarray, targets: np.ndarray, kind: Kind) -> float:
     if kind == "number":
         return float(((scores_NC[:, 0] - targets) ** 2).sum())
     if kind == "labels":
-        return float(np.logaddexp(0, np.where(targets, -scores_NC, scores_NC)).sum())
+        wrong_NC = np.where(targets, -scores_NC, scores_NC)
+        return float(np.logaddexp(0, wrong_NC).sum())
     target_scores_N = scores_NC[np.arange(len(targets)), targets]
     return float((np.logaddexp.reduce(scores_NC, axis=1) - target_scores_N).sum())
 
@@ -174,9 +219,8 @@ class PenaltyPath:
         self.logistic_regression: Any = None
         self.labels: list[PenaltyPath] = []
         if kind == "labels":
-            self.labels = [
-                PenaltyPath((self.features, label_N), "classes", 2, balanced=balanced) for label_N in self.targets.T
-            ]
+            for label_N in self.targets.T:
+                self.labels.append(PenaltyPath((self.features, label_N), "classes", 2, balanced=balanced))
 
     def solve(self, strength: float) -> tuple[np.ndarray, np.ndarray]:
         """Weights [C, F] and bias [C]. strength: scikit-learn's C, the weight of the losses relative to the penalty."""

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     import torch
 
 Matrix = Csr  # features [N, F]
-WORD, NGRAM_SIZES = re.compile(r"\w+"), range(2, 6)
+WORD = re.compile(r"\w+")
+NGRAM_SIZES = range(2, 6)  # characters
 MIN_TEXTS = 50  # with fewer texts, n-grams that occur in a single text are kept too
-MAX_TERMS, MAX_WEIGHTS = 100_000, 4_000_000  # limits of n-grams, and of features times outputs
-CLASS_STRENGTHS, NUMBER_STRENGTHS = (1.0, 10.0, 100.0), (0.1, 1.0, 10.0)
-MAX_TRAIN_ROWS, MAX_DEV_ROWS = 100_000, 10_000
+MAX_TERMS = 100_000  # n-grams
+MAX_WEIGHTS = 4_000_000  # features times outputs
+CLASS_STRENGTHS = (1.0, 10.0, 100.0)
+NUMBER_STRENGTHS = (0.1, 1.0, 10.0)
+MAX_TRAIN_ROWS = 100_000
+MAX_DEV_ROWS = 10_000
 PROJECTED = 512  # size of dense vectors
 SPANNED = 1e-8  # smallest squared length of a direction that rows span, relative to the largest
 NUM_PAIR_PARTS = 4  # features of a pair: both texts, their product and their difference
@@ -51,47 +55,66 @@ class Tfidf:
         Keeps at most `max_terms` n-grams, the most frequent ones. With MIN_TEXTS texts or more, drops n-grams that
         occur in a single text.
         """
-        vocabularies = (_growing_vocabulary(), _growing_vocabulary())
-        counts = _count_ngrams(texts, *vocabularies)
-        frequencies = [np.bincount(part.indices, minlength=part.shape[1]) for part in counts]
-        ranked = np.sort(np.concatenate(frequencies))[::-1]
+        words = _growing_vocabulary()
+        characters = _growing_vocabulary()
+        word_counts, character_counts = _count_ngrams(texts, words, characters)
+        word_frequencies = _num_texts(word_counts)
+        character_frequencies = _num_texts(character_counts)
+
+        # Words and characters compete for the same number of terms.
+        ranked = np.sort(np.concatenate([word_frequencies, character_frequencies]))[::-1]
         min_frequency = 2 if len(texts) >= MIN_TEXTS else 1
         if len(ranked) > max_terms:
             min_frequency = max(min_frequency, int(ranked[max_terms]) + 1)
-        columns = [np.flatnonzero(frequency >= min_frequency) for frequency in frequencies]
-        terms = ([*vocabulary] for vocabulary in vocabularies)
-        words, characters = (
-            {names[column]: index for index, column in enumerate(part_columns.tolist())}
-            for names, part_columns in zip(terms, columns, strict=True)
+        word_columns = np.flatnonzero(word_frequencies >= min_frequency)
+        character_columns = np.flatnonzero(character_frequencies >= min_frequency)
+
+        num_texts_F = np.concatenate([word_frequencies[word_columns], character_frequencies[character_columns]])
+        tfidf = Tfidf(
+            words=_renumber(words, word_columns),
+            characters=_renumber(characters, character_columns),
+            idf_F=np.log((1 + len(texts)) / (1 + num_texts_F)) + 1,
         )
-        num_texts_F = np.concatenate([frequency[part] for frequency, part in zip(frequencies, columns, strict=True)])
-        tfidf = Tfidf(words, characters, np.log((1 + len(texts)) / (1 + num_texts_F)) + 1)
-        return tfidf, tfidf._weigh([count.columns(part) for count, part in zip(counts, columns, strict=True)])
+        counts = [word_counts.columns(word_columns), character_counts.columns(character_columns)]
+        return tfidf, tfidf._weigh(counts)
 
     def __call__(self, texts: Sequence[str]) -> Csr:
         """[N, F] float64."""
-        return self._weigh(_count_ngrams(texts, self.words, self.characters))
+        counts = _count_ngrams(texts, self.words, self.characters)
+        return self._weigh(counts)
 
     def _weigh(self, counts: Sequence[Csr]) -> Csr:
         """Vectors from the counts of word and character n-grams in each text."""
         parts = []
         for part, idf_F in zip(counts, np.split(self.idf_F, [len(self.words)]), strict=True):
-            values, rows_K = (np.log(part.data) + 1) * idf_F[part.indices], part.row_numbers
+            values = (np.log(part.data) + 1) * idf_F[part.indices]
+            rows_K = part.row_numbers
             lengths_N = np.sqrt(np.bincount(rows_K, values**2, part.shape[0]))
             parts.append(replace(part, data=values / lengths_N[rows_K]))
         return hstack(parts)
 
     def features(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Csr:
         """Features of texts or pairs for a linear model."""
-        return self(texts) if pairs is None else self.pair_features(self(texts), self(pairs))
+        if pairs is None:
+            return self(texts)
+        return self.pair_features(self(texts), self(pairs))
 
     def pair_features(self, first: Csr, second: Csr) -> Csr:
         """Features of pairs: both vectors, their product, their absolute difference, and the cosines of the word part
         and of the character part."""
         product, distance = product_and_distance(first, second)
+
+        # Both parts have length 1, so the sum of their products is their cosine.
         is_word_K = product.indices < len(self.words)
-        cosines_N2 = np.stack([product.where(part_K).row_sums() for part_K in (is_word_K, ~is_word_K)], 1)
-        cosines = Csr(cosines_N2.ravel(), np.tile([0, 1], len(cosines_N2)), 2 * np.arange(len(cosines_N2) + 1), 2)
+        word_cosines_N = product.where(is_word_K).row_sums()
+        character_cosines_N = product.where(~is_word_K).row_sums()
+        num_pairs = len(word_cosines_N)
+        cosines = Csr(
+            data=np.stack([word_cosines_N, character_cosines_N], 1).ravel(),
+            indices=np.tile([0, 1], num_pairs),
+            indptr=2 * np.arange(num_pairs + 1),
+            width=2,
+        )
         return hstack([first, second, product, distance, cosines.where(cosines.data != 0)])
 
 
@@ -117,16 +140,20 @@ class TfidfModel:
 
     def scaled(self, deviation: float, mean: float) -> "TfidfModel":
         """The model for the original numbers, if this one was fitted to standardized ones."""
-        return replace(self, weight_CF=self.weight_CF * deviation, bias_C=self.bias_C * deviation + mean)
+        return replace(
+            self,
+            weight_CF=self.weight_CF * deviation,
+            bias_C=self.bias_C * deviation + mean,
+        )
 
 
 @dataclass(frozen=True)
 class Gram:
     """Few rows as a linear model with an L2 penalty sees them: by their products with each other.
 
-    features_NR: coordinates of the rows in the space that they span, whose products are those of the TF-IDF features
-    x_NF. A model of these R <= N numbers is one of the F terms, and has the same penalty. basis_NR: features_NR =
-    x_NF @ x_NF.T @ basis_NR.
+    features_NR: coordinates of the rows in the space that they span; their products equal the products of the TF-IDF
+    features x_NF. A model of these R <= N numbers is one of the F terms, and has the same penalty.
+    basis_NR: features_NR = x_NF @ x_NF.T @ basis_NR.
     """
 
     tfidf: Tfidf
@@ -135,28 +162,46 @@ class Gram:
     features_NR: "torch.Tensor"
 
     def model(self, weight_CR: np.ndarray, bias_C: np.ndarray, strength: float) -> TfidfModel:
-        """The model of the terms for a model of the coordinates."""
+        """The model of the terms for a model of the coordinates.
+
+        weight_CR, bias_C: of the coordinates.
+        strength: of the penalty.
+        """
         weight_FC = self.x_NF.to_scipy().T @ (self.basis_NR @ weight_CR.T)
-        return TfidfModel(self.tfidf, np.ascontiguousarray(weight_FC.T), bias_C, strength)
+        return TfidfModel(
+            tfidf=self.tfidf,
+            weight_CF=np.ascontiguousarray(weight_FC.T),
+            bias_C=bias_C,
+            strength=strength,
+        )
 
 
 def gram(texts: Sequence[str], pairs: Sequence[str] | None, num_outputs: int) -> Gram:
-    """The products of some rows. Terms and idf are those of all rows: they need no labels."""
+    """The products of some rows. Terms and idf come from all rows: they need no labels.
+
+    texts, pairs: of the rows; pairs: second texts.
+    num_outputs: of the models to come, which limits the number of terms.
+    """
     import torch
 
-    learned, x_NF = learn_features(texts, pairs, num_outputs)
+    tfidf, x_NF = learn_features(texts, pairs, num_outputs)
     rows = x_NF.to_scipy()
     products_NN = (rows @ rows.T).toarray()
+
+    # The directions that the rows span, scaled so that products of coordinates are products of rows.
     values_N, vectors_NN = np.linalg.eigh(products_NN)
     is_kept_N = values_N > SPANNED * max(values_N.max(), 1e-12)
     basis_NR = vectors_NN[:, is_kept_N] / np.sqrt(values_N[is_kept_N])
-    return Gram(learned, x_NF, basis_NR, torch.from_numpy((products_NN @ basis_NR).astype(np.float32)))
+    features_NR = (products_NN @ basis_NR).astype(np.float32)
+    return Gram(tfidf=tfidf, x_NF=x_NF, basis_NR=basis_NR, features_NR=torch.from_numpy(features_NR))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N]. groups: the
-    group of each row, which stays together in cross-validation."""
+    """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N].
+
+    groups: the group of each row, which stays together in cross-validation.
+    """
 
     texts: Sequence[str]
     pairs: Sequence[str] | None
@@ -170,49 +215,74 @@ class Rows:
         """At most `max_rows` of these rows, chosen at random."""
         if len(self) <= max_rows:
             return self
+
         rows = random_order(len(self))[:max_rows].tolist()
-        pairs = None if self.pairs is None else [self.pairs[row] for row in rows]
-        groups = None if self.groups is None else [self.groups[row] for row in rows]
-        return Rows([self.texts[row] for row in rows], pairs, self.targets[rows], groups)
+        return Rows(
+            texts=[self.texts[row] for row in rows],
+            pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
+            targets=self.targets[rows],
+            groups=None if self.groups is None else [self.groups[row] for row in rows],
+        )
 
 
 def fit(
     train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False, score: Score | None = None
 ) -> TfidfModel:
-    """Fit a model to at most MAX_TRAIN_ROWS rows; see `regressions.fit`."""
-    train, dev = train.sample(MAX_TRAIN_ROWS), dev.sample(MAX_DEV_ROWS)
+    """Fit a model to at most MAX_TRAIN_ROWS rows; see `regressions.fit`.
+
+    train: rows to fit.
+    dev: rows for selecting the strength of the penalty; may be empty.
+    kind: of the targets.
+    num_outputs: C.
+    balanced: give all classes the same total weight.
+    score: of held-out rows; None: the lowest loss decides.
+    """
+    train = train.sample(MAX_TRAIN_ROWS)
+    dev = dev.sample(MAX_DEV_ROWS)
     tfidf, x_NF = learn_features(train.texts, train.pairs, num_outputs)
-    held_out = tfidf.features(dev.texts, dev.pairs).to_scipy(), dev.targets
-    strengths = NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS
-    solution = regressions.fit(
+    dev_NF = tfidf.features(dev.texts, dev.pairs)
+
+    weight_CF, bias_C, strength = regressions.fit(
         (x_NF.to_scipy(), train.targets),
-        held_out,
+        (dev_NF.to_scipy(), dev.targets),
         kind,
-        num_outputs,
-        strengths,
+        num_outputs=num_outputs,
+        strengths=NUMBER_STRENGTHS if kind == "number" else CLASS_STRENGTHS,
         groups=train.groups,
         balanced=balanced,
         score=score,
     )
-    return TfidfModel(tfidf, *solution)
+    return TfidfModel(tfidf=tfidf, weight_CF=weight_CF, bias_C=bias_C, strength=strength)
 
 
 def learn_features(texts: Sequence[str], pairs: Sequence[str] | None, num_outputs: int) -> tuple[Tfidf, Csr]:
-    """The vocabulary and idf of texts or pairs, and their features for a linear model."""
-    max_terms = min(MAX_TERMS, MAX_WEIGHTS // (num_outputs * (1 if pairs is None else NUM_PAIR_PARTS)))
-    tfidf, x_NF = Tfidf.learn([*texts, *(pairs or [])], max_terms)
-    if pairs is not None:
-        x_NF = tfidf.pair_features(x_NF[: len(texts)], x_NF[len(texts) :])
-    return tfidf, x_NF
+    """The vocabulary and idf of texts or pairs, and their features for a linear model.
+
+    texts: of the rows.
+    pairs: second texts of the rows.
+    num_outputs: of the model, which limits the number of terms.
+    """
+    if pairs is None:
+        return Tfidf.learn(texts, min(MAX_TERMS, MAX_WEIGHTS // num_outputs))
+
+    max_terms = min(MAX_TERMS, MAX_WEIGHTS // (num_outputs * NUM_PAIR_PARTS))
+    tfidf, x_NF = Tfidf.learn([*texts, *pairs], max_terms)
+    first_NF = x_NF[: len(texts)]
+    second_NF = x_NF[len(texts) :]
+    return tfidf, tfidf.pair_features(first_NF, second_NF)
 
 
 def project(features: Csr, size: int = PROJECTED) -> np.ndarray:
     """Dense vectors [N, size] with about the same inner products: the sum of the features of each of `size` random
     groups, with random signs (Charikar 2002)."""
-    rng, (num_rows, num_features) = generator(0, Purpose.LABELS), features.shape
-    groups, signs = rng.integers(size, size=num_features), 1.0 - 2 * rng.integers(2, size=num_features)
-    places_K = features.row_numbers * size + groups[features.indices]
-    sums: np.ndarray = np.bincount(places_K, features.data * signs[features.indices], num_rows * size)
+    num_rows, num_features = features.shape
+    rng = generator(0, Purpose.LABELS)
+    groups_F = rng.integers(size, size=num_features)
+    signs_F = 1.0 - 2 * rng.integers(2, size=num_features)
+
+    targets_K = features.row_numbers * size + groups_F[features.indices]
+    values_K = features.data * signs_F[features.indices]
+    sums: np.ndarray = np.bincount(targets_K, values_K, num_rows * size)
     return sums.reshape(num_rows, size)
 
 
@@ -223,21 +293,35 @@ def _growing_vocabulary() -> dict[str, int]:
     return vocabulary
 
 
+def _num_texts(counts: Csr) -> np.ndarray:
+    """In how many texts each term occurs."""
+    return np.bincount(counts.indices, minlength=counts.shape[1])
+
+
+def _renumber(vocabulary: dict[str, int], columns: np.ndarray) -> dict[str, int]:
+    """The terms of some columns, which ascend, with new columns."""
+    terms = [*vocabulary]
+    return {terms[column]: index for index, column in enumerate(columns.tolist())}
+
+
 def _count_ngrams(texts: Sequence[str], words: dict[str, int], characters: dict[str, int]) -> tuple[Csr, Csr]:
     """Counts of the words and word bigrams, and of the character n-grams, in each text.
 
-    Terms that are missing from a vocabulary are ignored, unless it grows. Characters are counted once per distinct
-    word, which takes a third of the time on 1,780 articles.
+    texts: the rows of the counts.
+    words, characters: the vocabularies. Terms that are missing from one are ignored, unless it grows.
     """
+    # Characters are counted once per distinct word: a third of the time on 1,780 articles.
     chunks = _growing_vocabulary()
     chunks_by_text = _count_terms((text.lower().split() for text in texts), chunks)
     ngrams_by_chunk = _count_terms(map(_character_ngrams, chunks), characters)
-    return _count_terms(map(_word_ngrams, texts), words), expand(chunks_by_text, ngrams_by_chunk)
+    word_counts = _count_terms(map(_word_ngrams, texts), words)
+    return word_counts, expand(chunks_by_text, ngrams_by_chunk)
 
 
 def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> Csr:
     """Counts of the vocabulary's terms in each row: [rows, terms]."""
-    indices, ends = array("l"), array("l", [0])
+    indices = array("l")
+    ends = array("l", [0])
     grows = isinstance(vocabulary, defaultdict)
     for terms in rows:
         if grows:
@@ -245,6 +329,7 @@ def _count_terms(rows: Iterable[Sequence[str]], vocabulary: dict[str, int]) -> C
         else:
             indices.extend([vocabulary[term] for term in terms if term in vocabulary])
         ends.append(len(indices))
+
     columns = np.frombuffer(indices, np.dtype("l")) if indices else np.zeros(0, np.int64)
     return count_columns(columns, np.frombuffer(ends, np.dtype("l")), len(vocabulary))
 

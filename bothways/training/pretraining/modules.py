@@ -12,9 +12,10 @@ from bothways.base.rng import Purpose, derive_seed
 from bothways.model.config import EncoderConfig
 from bothways.model.disentangled import DisentangledAttention
 from bothways.model.heads import MaskedLMHead
-from bothways.model.kernels import append_dummy_text, sample_words
+from bothways.model.kernels import append_dummy_text
 from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
+from bothways.model.vocabulary_scores import sample_words
 from bothways.text.batch import Batch
 
 MAX_SPAN = 20  # tokens with positions of their own in a span

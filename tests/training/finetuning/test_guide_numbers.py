@@ -37,7 +37,7 @@ FINETUNING = {
     "There are {} to": plan.MIN_EVALUATIONS,
     "to {} evaluations in a run": plan.MAX_EVALUATIONS,
     "as many as take {:.0%} of its time": plan.EVALUATION_SHARE,
-    "With fewer than {} rows, it does so by the mean loss": training.FEW_ROWS,
+    "With fewer than {} rows, it does so by the mean loss": gain.FEW_ROWS,
     "unless the gain is at most {} a standard error": gain.DOUBT,
     "or with at most {:,} rows of texts": plan.MAX_LINEAR_ROWS,
     "TF-IDF uses the {:,} most frequent n-grams": tfidf.MAX_TERMS,

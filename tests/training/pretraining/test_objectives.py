@@ -17,7 +17,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.config import SIZES
 from bothways.model.disentangled import table_rows
-from bothways.model.kernels import sample_words
+from bothways.model.vocabulary_scores import sample_words
 from bothways.settings import Export, Pretrain
 from bothways.shrink.export import export
 from bothways.text.batch import Batch

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.base.rng import Purpose, derive_seed
+from bothways.model.buckets import Bucket, build_buckets
 from bothways.model.heads import mean_pool
-from bothways.model.kernels import Bucket, build_buckets
 from bothways.model.losses import Loss, logits_loss, vector_distance
 from bothways.model.model import Model
 from bothways.model.states import States, compute_states, queries_keys_values
