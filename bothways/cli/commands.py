@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError
-from bothways.base.log import logger, print_lines
+from bothways.base.log import logger
+from bothways.base.terminal import print_lines
 from bothways.settings.deploy import Export, Merge, Pack, Unpack
 from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab

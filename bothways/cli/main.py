@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, UsageError, command_line
-from bothways.base.log import is_main_process, messages_to, print_lines, print_message
+from bothways.base.log import is_main_process, messages_to
+from bothways.base.terminal import print_lines, print_message
 from bothways.cli.parser import parse
 from bothways.cli.verbs import GROUPS, VERBS
 from bothways.pretrained import DEFAULT

@@ -14,8 +14,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bothways.base.errors import UsageError, nearest_name
-from bothways.base.log import print_lines
 from bothways.base.registry import read_entry_points
+from bothways.base.terminal import print_lines
 from bothways.cli.verbs import VERBS
 from bothways.pretrained import DEFAULT
 from bothways.settings.options import Option, docstrings, options

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, flag
-from bothways.base.log import ProgressBar, heartbeat, working
+from bothways.base.progress import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
 from bothways.text.tokenizer.tokenizer import Encoding
 
