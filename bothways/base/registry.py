@@ -35,7 +35,7 @@ def load_name(place: str) -> Any:
 class Registry(Mapping[str, T], Generic[T]):
     """Objects by name. A name that is not registered is looked for among the entry points of installed packages.
 
-    Iteration, and `len`, are over the registered names; `names()` has those of entry points, too.
+    Iteration, and `len`, are over the registered names; `names()` has the names of entry points, too.
 
     >>> from bothways.base.registry import Registry
     >>> shapes = Registry[type]("shape", "example.shapes", {"fraction": "fractions:Fraction"})
@@ -48,7 +48,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, kind: str, group: str, entries: Mapping[str, str | T]) -> None:
         """
-        kind: what the objects are, for messages, such as "task"
+        kind: the kind of the objects, for messages, such as "task"
         group: the group of entry points, such as "bothways.tasks"; "": other packages only `add`
         entries: by name, an object, or the "module:name" of one that is imported when it is used
         """

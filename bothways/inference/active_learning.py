@@ -2,7 +2,7 @@
 
 Of the most uncertain texts, BETA for each one that is wanted, the vectors are clustered with k-means, weighted by
 uncertainty; the text nearest to the centre of each cluster is chosen. The uncertainty is 1 - the margin, the difference
-of the two highest probabilities; for several labels that of the least certain one.
+of the two highest probabilities; for several labels, of the probabilities of the least certain one.
 
 Letters: N texts, C labels, H size of a vector, K clusters.
 """

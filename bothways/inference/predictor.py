@@ -326,7 +326,7 @@ class Predictor:
         top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes per label
         and text.
         coverage: for a calibrated single-label model, `labels` is the set that holds the right label of this fraction
-        of texts like those of fine-tuning, the most probable first; it may be empty.
+        of texts like the ones of fine-tuning, the most probable first; it may be empty.
         min_score: `label` is None if its probability is below this number; a multi-label model has the labels from it
         on, instead of those above the thresholds of its fine-tuning.
         in_scope: `is_like_training` says whether a text is as near to the training texts as this share of texts held

@@ -1,6 +1,6 @@
 """Token stores in object storage: arrays in shards, of which as many as fit are on the local disk too.
 
-METADATA_FILE is that of a local store (array_files.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
+METADATA_FILE is the file of a local store (array_files.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
 CHECKSUM_BYTES. Of the ids, PAGE bytes can be read alone: the array `pages` has a CRC-32 of each page.
 """
 

@@ -36,7 +36,7 @@ class Prediction:
     scores: probabilities by label.
     labels: the label; for multi-label models, every label above the threshold, possibly none; with `coverage`, the
     prediction set, which may be empty.
-    is_set: whether labels are those of a multi-label model, or a prediction set.
+    is_set: whether the labels are a set: of a multi-label model, or a prediction set.
     is_like_training: whether the text is one of the `in_scope` share that was asked for; None: not asked for.
     """
 

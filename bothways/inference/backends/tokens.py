@@ -1,4 +1,4 @@
-"""Models that read tokens: windows of texts of any length, whose vectors and scores become those of the texts.
+"""Models that read tokens: texts of any length in windows, whose vectors and scores are joined to one for each text.
 
 Letters: N texts, W windows of them, S tokens of one text, H hidden size, C outputs of a head.
 """
