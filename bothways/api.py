@@ -47,23 +47,31 @@ def train(settings: Any, *, callbacks: "Callbacks" = ()) -> Any:
     `learning_rate`, and `seed` when fine-tuning. Callbacks run in the first process only. An exception in a callback
     ends the run; resume=True continues it from the last checkpoint.
     """
-    trained = {name: verb for name, verb in VERBS.items() if verb.trains}
-    name = next((name for name, verb in trained.items() if verb.settings_class is type(settings)), None)
-    if name is None and (task := trained_task(type(settings))) is not None:
-        name = f"finetune {task}"  # of another package
-    if name is None:
-        classes = ", ".join(verb.settings.rpartition(":")[2] for verb in trained.values())
-        raise InputError(
-            f"settings of type {type(settings).__name__} cannot be trained; bothways.settings has {classes}"
-        )
+    name = _training_verb(settings)
+
     from bothways.training.callbacks import Callback, list_callbacks
 
-    listed = list_callbacks(callbacks)  # before any work
-    result = VERBS[name].load(name)(settings, callbacks=listed)
-    for callback in listed:
+    checked = list_callbacks(callbacks)  # before any work
+    result = VERBS[name].load(name)(settings, callbacks=checked)
+    for callback in checked:
         if isinstance(callback, Callback):
             callback.on_end(result)
     return result
+
+
+def _training_verb(settings: Any) -> str:
+    """The verb that trains with these settings. InputError if there is none."""
+    trained = {name: verb for name, verb in VERBS.items() if verb.trains}
+    for name, verb in trained.items():
+        if verb.settings_class is type(settings):
+            return name
+
+    task = trained_task(type(settings))
+    if task is not None:  # of another package
+        return f"finetune {task}"
+
+    classes = ", ".join(verb.settings.rpartition(":")[2] for verb in trained.values())
+    raise InputError(f"settings of type {type(settings).__name__} cannot be trained; bothways.settings has {classes}")
 
 
 _train = train
@@ -84,42 +92,55 @@ def finetune(
 ) -> "FineTuneResult":
     """Fine-tune a model on a table in one call: `bothways.finetune(frame, text="message", label="kind").load()`.
 
-    train: a path or an in-memory table, as `train` of the settings; or texts, with their labels (or numbers) as
-    `labels`, like X and y of scikit-learn. task: classify, regress, tag, answer, embed or rerank, or
-    a task of another package, which type checkers do not know.
-    model: a checkpoint or a name; None: the model of the package. text, label, pair: names of columns, if they have
-    unusual ones. out: the run directory; None: a new one in the working directory, named after the task. options: other
-    settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True. InputError for an option
-    that the task does not have.
+    train: a path or an in-memory table, as `train` of the settings; or texts, like X of scikit-learn.
+    labels: labels (or numbers) of texts, like y of scikit-learn; None: the table has them.
+    task: classify, regress, tag, answer, embed or rerank, or a task of another package, which type checkers do not
+    know.
+    model: a checkpoint or a name; None: the model of the package.
+    text, label, pair: names of columns, if they have unusual ones.
+    out: the run directory; None: a new one in the working directory, named after the task.
+    callbacks: as for `train`.
+    options: other settings of the task's class in bothways.settings, such as epochs=3 or multi_label=True.
+
+    InputError for an option that the task does not have.
     """
     if task not in TASKS or not TASKS[task].is_trained:
         trained = [name for name, entry in TASKS.items() if entry.is_trained]
         raise InputError(f"task ({task!r}) must be one of {', '.join(trained)}")
     if labels is not None:
         train = _as_table(train, labels, task)
-    cls = TASKS[task].settings_class
+
+    settings_class = TASKS[task].settings_class
     columns = {"text_column": text, "label_column": label, "pair_column": pair}
-    values = {name: value for name, value in {**columns, "model": model, **options}.items() if value is not None}
-    _check_names(values, cls, task)
-    out = _new_directory(task) if out is None else out
+    given = {**columns, "model": model, **options}
+    values = {name: value for name, value in given.items() if value is not None}
+    _check_names(values, settings_class, task)
+    if out is None:
+        out = _new_directory(task)
+
+    # Errors name the parameters of this function: "text=" for text_column.
     with renamed_options({name: f"{name.removesuffix('_column')}=" for name in columns}):
-        result: FineTuneResult = _train(cls(train=train, out=out, **values), callbacks=callbacks)
+        settings = settings_class(train=train, out=out, **values)
+        result: FineTuneResult = _train(settings, callbacks=callbacks)
     return result
 
 
 def _new_directory(task: str) -> "Path":
     from pathlib import Path
 
-    return next(path for number in count(1) if not (path := Path(f"{task}-{number}")).exists())
+    paths = (Path(f"{task}-{number}") for number in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def _check_names(options: Iterable[str], settings_class: type[Any], verb: str) -> None:
     """InputError for an option that the settings do not have."""
-    known = {field.name for field in fields(settings_class)}
-    if unknown := [name for name in options if name not in known]:
-        near = get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; bothways.settings.{settings_class.__name__} has all"
-        raise InputError(f"{unknown[0].removesuffix('_column')}: no option of {verb}{hint}")
+    names = {field.name for field in fields(settings_class)}
+    for option in options:
+        if option in names:
+            continue
+        near = get_close_matches(option, names, 1)
+        hint = f"did you mean {near[0]}?" if near else f"bothways.settings.{settings_class.__name__} has all"
+        raise InputError(f"{option.removesuffix('_column')}: no option of {verb}; {hint}")
 
 
 def _as_table(texts: Any, labels: Any, task: str) -> dict[str, list[Any]]:
@@ -153,6 +174,7 @@ def evaluate(settings: Any, file: Any = None, **options: Any) -> "Scores":
     if file is not None:
         _check_names(options, settings_class, "evaluate")
         settings = settings_class(model=settings, file=file, **options)
+
     if type(settings) is not settings_class:
         raise InputError(
             f"settings of type {type(settings).__name__} cannot be evaluated; pass a model and a file, or "
@@ -171,5 +193,6 @@ def check(file: "Table", **options: Any) -> "CheckResult":
 
     verb = VERBS["check"]
     _check_names(options, verb.settings_class, "check")
-    result: CheckResult = verb.load("check")(verb.settings_class(file=as_source("table", file), **options))
+    settings = verb.settings_class(file=as_source("table", file), **options)
+    result: CheckResult = verb.load("check")(settings)
     return result

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.base import log
+from bothways.base import log, terminal
 from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -90,14 +90,14 @@ def test_torchruns_variables_may_be_empty_and_must_be_numbers(name, value, monke
 
 
 def test_every_character_that_acts_is_escaped_and_no_other():
-    escaped = {sign for sign in map(chr, range(0x110000)) if log.escape_controls(sign) != sign}
+    escaped = {sign for sign in map(chr, range(0x110000)) if terminal.escape_controls(sign) != sign}
     assert escaped == {*map(chr, range(0xD800, 0xE000)), *ACTING} - {"\t"}  # UTF-8 cannot encode the first
     text = "".join(sorted(ACTING)) + "é中😀\u200d"
-    assert json.loads(f'"{log.escape_controls(text)}"', strict=False) == text
+    assert json.loads(f'"{terminal.escape_controls(text)}"', strict=False) == text
 
 
 def test_a_line_can_always_be_encoded():
-    assert log.escape_line("a\ud800b\n") == "a\\ud800b\\n"
+    assert terminal.escape_line("a\ud800b\n") == "a\\ud800b\\n"
 
 
 def test_labels_of_a_checkpoint_are_printed_with_escapes(classifier, tmp_path, capfd):
@@ -138,7 +138,7 @@ def test_only_one_file_prints():
         names = {
             node.id for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)
         }
-        assert "print" not in names or file == PACKAGE / "base/log.py", file
+        assert "print" not in names or file == PACKAGE / "base/terminal.py", file
 
 
 def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
@@ -153,10 +153,10 @@ def test_the_command_is_named_as_a_shell_finds_it(tmp_path, monkeypatch):
         ("/x/pytest/__main__.py", "bothways"),
     ):
         monkeypatch.setattr(sys, "argv", [started])
-        assert log.command_name() == named
+        assert terminal.command_name() == named
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(script.parent))
-    assert log.command_name() == "bothways"
+    assert terminal.command_name() == "bothways"
 
 
 # --- stopped ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bothways.base.errors import EXTRAS, InputError, packages_named, require
+from bothways.base.errors import InputError, packages_named, require
 
 HEAVY = ("torch", "pyarrow", "scipy", "sklearn", "joblib", "rich", "matplotlib")
 BLOCK = "import sys; sys.modules.update(dict.fromkeys({!r}.split(), None)); "
@@ -41,11 +41,6 @@ def test_any_other_missing_module_stays_an_import_error(module):
     with pytest.raises(ModuleNotFoundError), packages_named("finetune"):
         __import__(module)
     require("out.parquet", "pyarrow")
-
-
-def test_a_module_belongs_to_one_extra():
-    modules = " ".join(EXTRAS.values()).split()
-    assert len(modules) == len({*modules})
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bothways.base import log
+from bothways.base import progress, terminal
 from bothways.base.errors import InputError
-from bothways.base.log import Heartbeat, ProgressBar, draws_bars, logger, messages_to, muted, show_progress, working
+from bothways.base.log import logger, messages_to, muted
+from bothways.base.progress import Heartbeat, ProgressBar, draws_bars, show_progress, working
 from bothways.cli.verbs import VERBS
 
 
@@ -48,7 +49,7 @@ def displayed(monkeypatch):
     ipython.display, module.display = module, display
     for name, value in {"IPython": ipython, "IPython.display": module, "ipykernel": ModuleType("ipykernel")}.items():
         monkeypatch.setitem(sys.modules, name, value)
-    monkeypatch.setattr(log, "NOTEBOOK_SECONDS", 0)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", 0)
     return calls
 
 
@@ -67,7 +68,7 @@ def test_a_notebook_shows_one_bar_that_is_updated_in_place(displayed, monkeypatc
 
 def test_a_notebook_is_not_flooded(displayed, monkeypatch):
     replace_stderr(monkeypatch)
-    monkeypatch.setattr(log, "NOTEBOOK_SECONDS", 3600)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", 3600)
     with ProgressBar("reading", None) as bar:
         for row in range(1000):
             bar.update(row, "")
@@ -146,7 +147,7 @@ def heart(monkeypatch):
     times = SimpleNamespace(now=1000.0)
     heart = Heartbeat(lambda: times.now)
     heart.times = times
-    monkeypatch.setattr(log, "heartbeat", heart)
+    monkeypatch.setattr(progress, "heartbeat", heart)
     return heart
 
 
@@ -217,8 +218,8 @@ def test_a_configured_logger_decides_about_the_line(configured, heart, monkeypat
 def test_a_thread_writes_the_line_of_a_phase_without_a_loop(heart, monkeypatch):
     stream, written = replace_script_stderr(monkeypatch), threading.Event()
     stream.flush = written.set
-    monkeypatch.setattr(log, "LINE_EVERY", 0)
-    monkeypatch.setattr(log, "GRACE", 0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0)
+    monkeypatch.setattr(progress, "GRACE", 0)
     with working("finetune"), working("linear start"):
         assert written.wait(60)
     assert stream.getvalue().startswith("finetune: ")
@@ -275,13 +276,13 @@ def test_a_predictor_is_not_silent_either(predictor, heart, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
     """A thread of the parent holds the lock while it writes a line."""
-    with log.working("parent", thread=False), log.heartbeat.lock:
+    with progress.working("parent", thread=False), progress.heartbeat.lock:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(30)  # ends it if it waits
-            with log.working("texts", thread=False):
-                os._exit(len(log.heartbeat.work))
+            with progress.working("texts", thread=False):
+                os._exit(len(progress.heartbeat.work))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # its own work alone
 
 
@@ -290,11 +291,11 @@ def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent():
 
 def test_on_a_terminal_a_bar_is_drawn_over_and_gone_at_the_end(monkeypatch):
     stderr = replace_stderr(monkeypatch, is_terminal=True)
-    monkeypatch.setattr(log, "NOTEBOOK_SECONDS", 0)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "200")
     with ProgressBar("read\x1b[2J", 60, done=10) as bar:
         bar.update(30, "日本.txt")
-        log.print_message("a message")
+        terminal.print_message("a message")
         bar.update(60, "")
     start, *drawings = stderr.getvalue().split("\r")
     shown = [drawing.removesuffix("\x1b[K") for drawing in drawings]
@@ -305,5 +306,5 @@ def test_on_a_terminal_a_bar_is_drawn_over_and_gone_at_the_end(monkeypatch):
 
 
 def test_a_bar_is_never_wider_than_the_terminal():
-    assert log.first_columns("ab日本語c", 6) == "ab日本" and log.first_columns("ab日本語c", 7) == "ab日本"
-    assert log.first_columns("abc", 3) == "abc"
+    assert terminal.first_columns("ab日本語c", 6) == "ab日本" and terminal.first_columns("ab日本語c", 7) == "ab日本"
+    assert terminal.first_columns("abc", 3) == "abc"

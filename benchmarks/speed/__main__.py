@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: Options) -> None:
     from benchmarks.speed import measure
     from benchmarks.speed.result import as_json, as_table
-    from bothways.base.log import messages_to, print_json, print_lines, print_message
+    from bothways.base.log import messages_to
+    from bothways.base.terminal import print_json, print_lines, print_message
 
     with messages_to(print_message):
         result = measure.run(options)

@@ -41,12 +41,14 @@ def choose_device(name: str) -> torch.device:
         elif (device.index or 0) >= torch.cuda.device_count():  # a tensor would start CUDA on a GPU of another process
             raise RuntimeError
     except (RuntimeError, AssertionError, TypeError):  # torch's message is about its own build
-        reason = cuda_problem() if str(name).startswith("cuda") else ""
-        names = ", ".join(available_devices())
-        raise UsageError(
-            f"device {name!r} is not available{reason and f' ({reason})'}; choose one of {names}"
-        ) from None
+        raise _unavailable(name) from None
     return device
+
+
+def _unavailable(name: str) -> UsageError:
+    reason = cuda_problem() if str(name).startswith("cuda") else ""
+    because = f" ({reason})" if reason else ""
+    return UsageError(f"device {name!r} is not available{because}; choose one of {', '.join(available_devices())}")
 
 
 def cuda_problem() -> str:
@@ -75,9 +77,14 @@ def available_devices() -> list[str]:
     """The names of this machine's devices."""
     import torch
 
-    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    apple = ["mps"] if torch.backends.mps.is_available() else []
-    return ["auto", "cpu", *(["cuda"] if gpus else []), *gpus, *apple]
+    names = ["auto", "cpu"]
+    num_gpus = torch.cuda.device_count()
+    if num_gpus:
+        names.append("cuda")
+    names += [f"cuda:{index}" for index in range(num_gpus)]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return names
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -86,9 +93,10 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
     if name == "auto":
         return torch.bfloat16 if has_fast_bf16(device) else torch.float32
-    if ALIASES.get(name, name) not in DTYPES:
+    full_name = ALIASES.get(name, name)
+    if full_name not in DTYPES:
         raise InputError(f"dtype {name!r} is not supported; choose one of auto, {', '.join(DTYPES)}")
-    dtype: torch.dtype = getattr(torch, ALIASES.get(name, name))
+    dtype: torch.dtype = getattr(torch, full_name)
     return dtype
 
 
@@ -114,8 +122,10 @@ def has_fast_bf16(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type != "cpu":
+        return False
     capabilities = torch.cpu.get_capabilities()
-    return device.type == "cpu" and any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 @cache
@@ -131,9 +141,12 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
     """The hardware properties that affect the order of summation, and so the last bits of results."""
     import torch
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    kernels = torch.backends.cpu.get_cpu_capability()
-    return {"device": name, "processor": processor_name(), "kernels": kernels, "threads": torch.get_num_threads()}
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processor": processor_name(),
+        "kernels": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 @cache
@@ -144,18 +157,24 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float 
     size = 8192 if device.type == "cuda" else 1024
     noise = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, device=device, generator=noise).to(dtype) for _ in range(2))
-    best, end = float("inf"), time.perf_counter() + seconds
+
+    best = float("inf")
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end or best == float("inf"):
         start = time.perf_counter()
         torch.mm(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - start)
+
     return 2 * size**3 / best
 
 
 STEPS_BEFORE_CAP = 100  # steps of a run before `cap_retained_memory` is called
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # options of glibc's mallopt
+# Options of glibc's mallopt.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+M_MMAP_MAX = -4
 
 
 def retain_freed_memory() -> None:
@@ -183,17 +202,24 @@ def release_memory() -> None:
     Batches differ in size, and allocations that outlive them (results, oneDNN kernels) fragment the free heap. Without
     this call it grows by about 9 MB a batch (docs/LOG.md).
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+    trim = _glibc("malloc_trim")
     if trim:
         trim(0)
 
 
 def _mallopt(options: Mapping[int, int]) -> None:
     """Set malloc options; does nothing without glibc."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
-    for option, value in options.items():
-        if mallopt:
+    mallopt = _glibc("mallopt")
+    if mallopt:
+        for option, value in options.items():
             mallopt(option, value)
+
+
+def _glibc(name: str) -> Any:
+    """A function of the C library; None where it has none of this name."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), name, None)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -201,7 +227,9 @@ def _mallopt(options: Mapping[int, int]) -> None:
 
 def num_cores() -> int:
     """The number of CPU cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _threads = 0  # that were set; 0: none
@@ -209,16 +237,23 @@ _threads = 0  # that were set; 0: none
 
 def num_threads() -> int:
     """Threads that compute: torch's where it is loaded, else as set, else OMP_NUM_THREADS, at most the cores."""
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch:
         return int(torch.get_num_threads())
+    if _threads:
+        return _threads
+
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    return _threads or min(int(limit) if limit.isdigit() and int(limit) else num_cores(), num_cores())
+    if limit.isdigit() and int(limit):
+        return min(int(limit), num_cores())
+    return num_cores()
 
 
 def set_num_threads(number: int) -> None:
     """Set the number of threads that compute: of torch, else of numpy's matrix products."""
     global _threads
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch:
         torch.set_num_threads(number)
     elif number != _threads:
         _blas().limit(limits=number)
@@ -238,7 +273,8 @@ class _SingleThread:
     """Blocks, in any thread, in which each of numpy's matrix products has one thread; they may overlap."""
 
     def __init__(self) -> None:
-        self.lock, self.open = Lock(), 0
+        self.lock = Lock()
+        self.open = 0
         self.limit: Any = None
 
     @contextmanager

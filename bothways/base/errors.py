@@ -19,15 +19,27 @@ LOCATION = re.compile(
     re.DOTALL,
 )
 
-EXTRAS = {  # modules of packages that not every installation has, by the extra that installs them
-    "train": "torch pyarrow scipy sklearn joblib",
-    "serve": "starlette uvicorn httptools orjson prometheus_client",
-    "hub": "datasets huggingface_hub",
-    "onnx": "onnx onnxscript onnxruntime",
-    "cloud": "obstore",
+# Modules of packages that not every installation has, and the extra that installs them.
+EXTRA_BY_MODULE = {
+    "torch": "train",
+    "pyarrow": "train",
+    "scipy": "train",
+    "sklearn": "train",
+    "joblib": "train",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "orjson": "serve",
+    "prometheus_client": "serve",
+    "datasets": "hub",
+    "huggingface_hub": "hub",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
+    "obstore": "cloud",
     "ray": "ray",
-    "pdf": "pypdfium2",
-    "documents": "striprtf",
+    "pypdfium2": "pdf",
+    "striprtf": "documents",
 }
 DISTRIBUTIONS = {"torch": "PyTorch", "sklearn": "scikit-learn"}  # with other names than modules
 
@@ -54,7 +66,8 @@ def command_line(is_active: bool = True) -> Iterator[None]:
 
 @contextmanager
 def renamed_options(names: Mapping[str, str]) -> Iterator[None]:
-    """Inside the block messages in Python name options by other names: those of the function that was called."""
+    """Inside the block messages in Python name options by other names: the parameters of the function that was
+    called."""
     token = _renamed.set(names)
     try:
         yield
@@ -73,17 +86,21 @@ def flag(name: str, value: object = None) -> str:
     if COMMAND_LINE in os.environ:
         if value is False:
             return OFF_FLAGS.get(name, f"--no-{name.replace('_', '-')}")
-        shown = f"--{FLAGS.get(name, name).replace('_', '-')}"
-        return shown if value is None or value is True else f"{shown} {value}"
-    shown = argument(name)
+        option = f"--{FLAGS.get(name, name).replace('_', '-')}"
+        return option if value is None or value is True else f"{option} {value}"
+
+    option = argument(name)
     if value is None:
-        return shown
-    return f"{shown}={value}" if isinstance(value, bool | int | float) else f'{shown}="{value}"'
+        return option
+    if isinstance(value, bool | int | float):
+        return f"{option}={value}"
+    return f'{option}="{value}"'
 
 
 def flags(values: Mapping[str, object]) -> str:
     """Several options with their values, as the caller writes them."""
-    return (" " if COMMAND_LINE in os.environ else ", ").join(flag(name, value) for name, value in values.items())
+    separator = " " if COMMAND_LINE in os.environ else ", "
+    return separator.join(flag(name, value) for name, value in values.items())
 
 
 class InputError(ValueError):
@@ -127,8 +144,10 @@ def not_permitted(error: OSError) -> InputError:
 
 def join_names(names: Sequence[str], limit: int = 20) -> str:
     """Comma-separated names; beyond `limit`, the number of names left out."""
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(islice(names, limit)) + more
+    listed = ", ".join(islice(names, limit))
+    if len(names) > limit:
+        listed += f" and {len(names) - limit:,} more"
+    return listed
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
@@ -146,7 +165,8 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 def must_be(option: str, value: object, wanted: str, *, shown: str = "") -> InputError:
     """The error for a setting that has another value than `wanted`. shown: the value in the message."""
     error = InputError(f"{argument(option)} ({shown or f'{value!r:.60}'}) must be {wanted}")
-    error.option, error.value = option, value
+    error.option = option
+    error.value = value
     return error
 
 
@@ -158,13 +178,16 @@ def needs_package(what: object, package: str, extra: str) -> InputError:
 def missing_package(what: object, module: str) -> InputError | None:
     """The error for a module that is not installed; None if it is, or belongs to no extra."""
     root = module.partition(".")[0]
-    extra = next((extra for extra, modules in EXTRAS.items() if root in modules.split()), None)
-    return needs_package(what, DISTRIBUTIONS.get(root, root), extra) if extra and not find_spec(root) else None
+    extra = EXTRA_BY_MODULE.get(root)
+    if extra is None or find_spec(root):
+        return None
+    return needs_package(what, DISTRIBUTIONS.get(root, root), extra)
 
 
 def require(what: object, module: str) -> None:
     """InputError if a module of an extra is not installed. what: file or option that needs it."""
-    if error := missing_package(what, module):
+    error = missing_package(what, module)
+    if error is not None:
         raise error
 
 
@@ -174,9 +197,10 @@ def packages_named(what: object) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (named := missing_package(what, error.name or "")) is None:
+        input_error = missing_package(what, error.name or "")
+        if input_error is None:
             raise
-        raise named from error
+        raise input_error from error
 
 
 def no_such_column(where: object, name: str, columns: Iterable[str], remedy: str) -> InputError:
@@ -210,9 +234,11 @@ def shorten(value: object, size: int = 60) -> str:
 class RowLocation(str):
     """The location of a row as text: 'train.csv: row 3 (line 5), id 17'.
 
-    file: the file or table, as it is named. row: from 0, so that df.loc[row] is the row in pandas; blank lines are no
-    rows. line: of the file, from 1, where the row begins; None for tables without lines. id: the value of the column
-    that identifies a row; None without one. part: the place in a file of nested objects.
+    file: the file or table, as it is named.
+    row: from 0, so that df.loc[row] is the row in pandas; blank lines are no rows.
+    line: of the file, from 1, where the row begins; None for tables without lines.
+    id: the value of the column that identifies a row; None without one.
+    part: the place in a file of nested objects.
     """
 
     file: str
@@ -224,10 +250,19 @@ class RowLocation(str):
     def __new__(
         cls, file: object, row: int, line: int | None = None, id: str | None = None, part: str | None = None
     ) -> "RowLocation":
+        text = f"{file}: row {row}"
         place = part if line is None else f"line {line}"
-        text = f"{file}: row {row}{f' ({place})' if place else ''}{'' if id is None else f', id {id}'}"
+        if place:
+            text += f" ({place})"
+        if id is not None:
+            text += f", id {id}"
+
         created = super().__new__(cls, text)
-        created.file, created.row, created.line, created.id, created.part = str(file), row, line, id, part
+        created.file = str(file)
+        created.row = row
+        created.line = line
+        created.id = id
+        created.part = part
         return created
 
     def __getnewargs__(self) -> tuple[Any, ...]:
@@ -237,7 +272,9 @@ class RowLocation(str):
         """The location with the id in the row's values by column, if there is one."""
         name = id_column((*values,))
         id = None if name is None else readable_id(values[name])
-        return self if id is None else RowLocation(self.file, self.row, self.line, id, self.part)
+        if id is None:
+            return self
+        return RowLocation(self.file, self.row, self.line, id=id, part=self.part)
 
 
 @lru_cache(maxsize=256)
@@ -250,7 +287,9 @@ def id_column(names: tuple[str, ...]) -> str | None:
 def readable_id(value: object) -> str | None:
     """An id as text; None if it is missing, or nothing that a message can show."""
     text = str(value) if isinstance(value, str | int) else ""
-    return text if text and len(text) <= LONGEST_ID and text.isprintable() and ": " not in text else None
+    if not text or len(text) > LONGEST_ID or not text.isprintable():
+        return None
+    return None if ": " in text else text  # which would end the location in a message
 
 
 def read_location(text: str) -> RowLocation | None:
@@ -260,8 +299,13 @@ def read_location(text: str) -> RowLocation | None:
     match = LOCATION.fullmatch(text)
     if match is None or match["rest"]:
         return None
-    line = None if match["line"] is None else int(match["line"])
-    return RowLocation(match["file"], int(match["row"]), line, match["id"], match["part"])
+    return RowLocation(
+        match["file"],
+        row=int(match["row"]),
+        line=None if match["line"] is None else int(match["line"]),
+        id=match["id"],
+        part=match["part"],
+    )
 
 
 def location_fields(where: str) -> dict[str, Any]:
@@ -279,17 +323,24 @@ def location_columns(where: Sequence[str], among: Sequence[str] = ()) -> dict[st
     among: all rows of which these are some, so that any number of them, even none, has the same columns.
     """
     rows = [*map(location_fields, where)]
-    known = {name for row in rows for name in row}
-    for location in among:
-        known |= location_fields(location).keys()
-    if not known:
-        known = {"file", "row"}
-    names = (name for name in ("where", "file", "row", "line", "id") if name in known)
-    return {name: [row.get(name) for row in rows] for name in names}
+    names: set[str] = set()
+    for row in (*rows, *map(location_fields, among)):
+        names |= row.keys()
+    if not names:
+        names = {"file", "row"}
+
+    columns: dict[str, list[Any]] = {}
+    for name in ("where", "file", "row", "line", "id"):
+        if name in names:
+            columns[name] = [row.get(name) for row in rows]
+    return columns
 
 
 def short_locations(where: Sequence[str]) -> list[str]:
     """Locations without the directory of their file, if all share one."""
-    folders = {location.file.rpartition("/")[0] for location in map(read_location, where) if location is not None}
+    folders: set[str] = set()
+    for location in map(read_location, where):
+        if location is not None:
+            folders.add(location.file.rpartition("/")[0])
     prefix = f"{folders.pop()}/" if len(folders) == 1 else ""
     return [text.removeprefix(prefix) for text in where]

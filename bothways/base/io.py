@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from os.path import exists
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from bothways.base.errors import InputError, MissingFile
 
@@ -23,7 +23,7 @@ MAX_DEPTH = 100  # nesting of lists and objects in a JSON file
 WRITTEN: list[Callable[[Path, str], None]] = []  # called with each file that is complete, or directory and its marker
 
 
-# --- reading
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def is_same_file(one: Path, other: Path) -> bool:
@@ -64,13 +64,22 @@ def read_json_value(file: Path) -> Any:
         raise InputError(f"{file}:{error.lineno}: not valid JSON ({error.msg}); download the file again") from None
     except (ValueError, RecursionError):
         raise InputError(f"{file}: values nested too deeply or a number too long; download the file again") from None
-    level: list[Any] = [value] if type(value) is dict or type(value) is list else []
-    for _ in range(MAX_DEPTH):
-        inside = (value.values() if type(value) is dict else value for value in level)
-        level = [child for children in inside for child in children if type(child) is dict or type(child) is list]
-    if level:
+    if _is_deeper(value, MAX_DEPTH):
         raise InputError(f"{file}: values nested deeper than {MAX_DEPTH}; download the file again")
     return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects are nested deeper than this; without recursion, whose limit they could exceed."""
+    level = [value] if type(value) is dict or type(value) is list else []
+    for _ in range(depth):
+        inner: list[Any] = []
+        for parent in level:
+            for child in parent.values() if type(parent) is dict else parent:
+                if type(child) is dict or type(child) is list:
+                    inner.append(child)
+        level = inner
+    return bool(level)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -97,7 +106,8 @@ class Files:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._names, self._values = dict[str, set[str]](), dict[Path, Any]()
+        self._names: dict[str, set[str]] = {}  # by folder
+        self._values: dict[Path, Any] = {}  # by JSON file
 
     def has(self, name: str) -> bool:
         """Whether there is a file NAME or FOLDER/NAME."""
@@ -105,6 +115,7 @@ class Files:
         if folder not in self._names:
             self._names[folder] = set()
             with suppress(OSError, ValueError), os.scandir(self.path / folder) as entries:
+                # A link to nothing is no file.
                 self._names[folder] = {entry.name for entry in entries if not entry.is_symlink() or exists(entry)}
         return last in self._names[folder]
 
@@ -117,14 +128,17 @@ class Files:
 
     def json(self, name: str) -> dict[str, Any]:
         """The object in a JSON file; empty if there is no such file. InputError for any other value."""
-        return _check_object(self.value(name), self.path / name) if self.has(name) else {}
+        if not self.has(name):
+            return {}
+        return _check_object(self.value(name), self.path / name)
 
     def read(self, file: Path) -> dict[str, Any]:
         """As `read_json`, of a file in the directory."""
-        return _check_object(self.value(file.relative_to(self.path).as_posix()), file)
+        name = file.relative_to(self.path).as_posix()
+        return _check_object(self.value(name), file)
 
 
-# --- writing
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def fsync(path: Path) -> None:
@@ -137,6 +151,7 @@ def fsync(path: Path) -> None:
         if is_directory:  # which Windows does not open, and writes itself
             return
         raise
+
     try:
         os.fsync(descriptor)
     finally:
@@ -153,9 +168,10 @@ def full_disk_named(target: Path) -> Iterator[None]:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reason
         if not is_full or error.filename is not None or str(target) in reason:
             raise
-        named = OSError(f"{target}: cannot be written ({reason}); free some space, and run it again")
-        named.errno = error.errno
-        raise named from None
+
+        named_error = OSError(f"{target}: cannot be written ({reason}); free some space, and run it again")
+        named_error.errno = error.errno
+        raise named_error from None
 
 
 def reserve_space(file: Path, size: int) -> None:
@@ -176,8 +192,12 @@ def reserve_space(file: Path, size: int) -> None:
 
 def write_atomic(file: Path, text: str) -> None:
     """Write a UTF-8 text file atomically: to a temporary file in the same directory, flushed, then renamed."""
+
+    def create(path: Path) -> TextIO:
+        return path.open("x", encoding="utf-8", newline="\n")
+
     with full_disk_named(file):
-        temporary, opened = _create_temporary(file, lambda path: path.open("x", encoding="utf-8", newline="\n"))
+        temporary, opened = _create_temporary(file, create)
         try:
             with opened:
                 opened.write(text)
@@ -204,13 +224,16 @@ def atomic_directory(target: Path, *, marker: str = "config.json") -> Iterator[P
     try:
         with full_disk_named(target):
             yield temporary
+
         for path in (*temporary.rglob("*"), temporary):
             fsync(path)
         if in_place:
             _replace_entries(target, temporary, marker)
+            fsync(target)
         else:
             _replace(target, temporary)
-        fsync(target if in_place else target.parent)
+            fsync(target.parent)
+
         for backup in _find_backups(target):
             shutil.rmtree(backup, ignore_errors=True)
         for notify in WRITTEN:
@@ -228,8 +251,12 @@ def find_backup(target: Path) -> Path | None:
 def remove_leftovers(target: Path) -> None:
     """Remove temporary files of interrupted writes. The caller must ensure that no process is writing the target."""
     for path in _find_leftovers(target, target.parent):
-        if path.suffix != BACKUP_SUFFIX or target.exists():
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.suffix == BACKUP_SUFFIX and not target.exists():
+            continue  # the only copy: the process was killed between two renames
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def list_entries(directory: Path) -> list[Path]:
@@ -243,9 +270,13 @@ def check_target(target: Path, *, holds: str) -> None:
     above = next(path for path in (target, *target.absolute().parents) if path.exists())
     if not above.is_dir():
         raise InputError(f"{above}: an existing file; pass a directory")
-    if above == target and (others := list_entries(target)) and not (target / holds).exists():
-        raise InputError(f"{target}: contains other files ({others[0].name}); pass a new or empty directory")
-    directories = (target, target.resolve().parent) if above == target else (above,)
+
+    directories = [above]
+    if above == target:
+        directories.append(target.resolve().parent)
+        entries = list_entries(target)
+        if entries and not (target / holds).exists():
+            raise InputError(f"{target}: contains other files ({entries[0].name}); pass a new or empty directory")
     if not any(os.access(directory, os.W_OK | os.X_OK) for directory in directories):
         raise InputError(f"{target}: no permission to write in {above}; pass another directory")
 
@@ -265,7 +296,10 @@ def stat_files(directories: Iterable[Path], suffixes: tuple[str, ...]) -> list[t
 def to_json(content: Any, indent: int | None = None) -> str:
     """JSON that UTF-8 can encode: escaped to ASCII if it has lone surrogates, as some file names do."""
     text = json.dumps(content, indent=indent, ensure_ascii=False)
-    return text if text.isprintable() or not SURROGATES.search(text) else json.dumps(content, indent=indent)
+    # Printable text has no surrogates, and is faster to test.
+    if text.isprintable() or not SURROGATES.search(text):
+        return text
+    return json.dumps(content, indent=indent)
 
 
 def write_json(file: Path, content: Any) -> None:
@@ -275,9 +309,11 @@ def write_json(file: Path, content: Any) -> None:
 
 def cache_directory() -> Path:
     """The cache directory: $BOTHWAYS_CACHE, else `bothways` in $XDG_CACHE_HOME or ~/.cache."""
-    if path := os.environ.get("BOTHWAYS_CACHE"):
+    path = os.environ.get("BOTHWAYS_CACHE")
+    if path:
         return Path(path)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bothways"
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "bothways"
 
 
 def unpacked_directory() -> Path:
@@ -310,7 +346,8 @@ def _create_temporary(target: Path, create: Callable[[Path], T]) -> tuple[Path, 
 
 def _find_leftovers(target: Path, *directories: Path) -> list[Path]:
     """Temporary files and backups of interrupted writes of a target."""
-    pattern, paths = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}(\.old)?"), []
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}(\.old)?")
+    paths: list[Path] = []
     for directory in directories:
         with suppress(OSError):  # missing or unreadable
             paths += [path for path in directory.iterdir() if pattern.fullmatch(path.name)]
@@ -326,9 +363,12 @@ def _create_directory(target: Path) -> tuple[Path, bool]:
         if not target.is_dir():
             raise
     else:
-        if not target.is_dir() or (_can_rename(target, temporary) and not _contains_working_directory(target)):
+        if not target.is_dir():
+            return temporary, False
+        if _can_rename(target, temporary) and not _contains_working_directory(target):
             return temporary, False
         temporary.rmdir()
+
     temporary, _ = _create_temporary(target / target.name, Path.mkdir)
     return temporary, True
 
@@ -359,6 +399,7 @@ def _replace(target: Path, temporary: Path) -> None:
     if not target.exists() or not any(target.iterdir()):
         temporary.replace(target)
         return
+
     backup = temporary.with_name(temporary.name + BACKUP_SUFFIX)
     target.rename(backup)
     try:
@@ -370,8 +411,11 @@ def _replace(target: Path, temporary: Path) -> None:
 
 def _replace_entries(target: Path, temporary: Path, marker: str) -> None:
     """Replace the entries of a directory. A backup (hard links if possible) keeps one complete copy at any time."""
-    new_entries, backup = [*temporary.iterdir()], temporary.with_name(temporary.name + BACKUP_SUFFIX)
+    new_entries = [*temporary.iterdir()]
     old_entries = list_entries(target)
+
+    # The backup gets its name when it is complete.
+    backup = temporary.with_name(temporary.name + BACKUP_SUFFIX)
     copy = temporary / backup.name
     copy.mkdir()
     for path in old_entries:
@@ -380,6 +424,7 @@ def _replace_entries(target: Path, temporary: Path, marker: str) -> None:
         else:
             _link(path, copy / path.name)
     copy.rename(backup)
+
     try:
         for path in sorted(old_entries, key=lambda path: path.name != marker):
             _remove(path)
@@ -402,7 +447,10 @@ def _link(source: str | Path, destination: str | Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _find_backups(target: Path) -> list[Path]:

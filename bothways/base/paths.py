@@ -38,7 +38,8 @@ class RemotePath(type(Path())):  # type: ignore[misc]
         """The path of a URL, such as s3://bucket/key. InputError if no object can have it."""
 
     def __str__(self) -> str:
-        return "/".join(self.parts).replace(":/", "://", 1) if self.parts[0].endswith(":") else "/".join(self.parts)
+        text = "/".join(self.parts)
+        return text.replace(":/", "://", 1) if self.parts[0].endswith(":") else text
 
     def __fspath__(self) -> str:
         raise InputError(f"{self}: is read from local files only; copy it to a local path")
@@ -105,21 +106,24 @@ SCHEMES = Registry[type[RemotePath]](
 
 def as_path(place: str | os.PathLike[str]) -> Path:
     """The path of a place: an object or a prefix of objects for a URL of object storage, else a local path, also for
-    file:///PATH. InputError for other URLs, and for keys that would become those of other objects."""
+    file:///PATH. InputError for other URLs, and for keys that would become the keys of other objects."""
     if isinstance(place, RemotePath | LocalCopy):
         return place
+
     text = os.fspath(place)
-    if (url := URL.fullmatch(text)) is None:
+    url = URL.fullmatch(text)
+    if url is None:
         scheme, colon, _ = text.partition(":/")
         if colon and scheme in SCHEMES.entries:
             raise InputError(f"{text}: names no bucket; write it like {scheme}://BUCKET/KEY")
         return Path(place)
+
     scheme, rest = url.groups()
     if scheme == "file":
         return Path("/", rest)
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise InputError(f"{scheme}://{rest}: only {known} and file:// are supported; copy it to a local path")
+        schemes = ", ".join(f"{name}://" for name in SCHEMES)
+        raise InputError(f"{scheme}://{rest}: only {schemes} and file:// are supported; copy it to a local path")
     return SCHEMES[scheme].of_url(f"{scheme}://{rest}")
 
 
@@ -157,6 +161,7 @@ def local_file(path: Path) -> Iterator[Path]:
     if not isinstance(path, RemotePath):
         yield path
         return
+
     with TemporaryDirectory(prefix="bothways-") as folder:
         copy = Path(folder, path.name)
         with path.open() as remote, copy.open("wb") as opened:
@@ -175,6 +180,7 @@ def with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
         out = getattr(settings, "out", None)
         if not isinstance(out, RemotePath) or getattr(settings, "writes_parts", False):
             return function(settings, *rest, **options)
+
         with out.mirrored(is_resumed=getattr(settings, "resume", False)) as local:
             return function(replace(settings, out=local), *rest, **options)
 

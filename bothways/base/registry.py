@@ -35,7 +35,7 @@ def load_name(place: str) -> Any:
 class Registry(Mapping[str, T], Generic[T]):
     """Objects by name. A name that is not registered is looked for among the entry points of installed packages.
 
-    Iteration, and `len`, are over the registered names; `names()` has those of entry points, too.
+    Iteration, and `len`, are over the registered names; `names()` has the names of entry points, too.
 
     >>> from bothways.base.registry import Registry
     >>> shapes = Registry[type]("shape", "example.shapes", {"fraction": "fractions:Fraction"})
@@ -48,7 +48,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, kind: str, group: str, entries: Mapping[str, str | T]) -> None:
         """
-        kind: what the objects are, for messages, such as "task"
+        kind: the kind of the objects, for messages, such as "task"
         group: the group of entry points, such as "bothways.tasks"; "": other packages only `add`
         entries: by name, an object, or the "module:name" of one that is imported when it is used
         """
@@ -63,19 +63,21 @@ class Registry(Mapping[str, T], Generic[T]):
         self.entries[name] = entry
 
     def names(self) -> list[str]:
-        """All names, those of entry points last."""
-        return [*self.entries, *(name for name in self._found() if name not in self.entries)]
+        """All names, the names of entry points last."""
+        names = [*self.entries]
+        names += [name for name in self._entry_points() if name not in self.entries]
+        return names
 
     def names_of(self, package: str) -> list[str]:
         """The names that a package has added by entry points. package: the first part of the names of its modules."""
-        return [
-            name
-            for name, point in self._found().items()
-            if point.module.partition(".")[0] == package and name not in self.entries
-        ]
+        names: list[str] = []
+        for name, point in self._entry_points().items():
+            if point.module.partition(".")[0] == package and name not in self.entries:
+                names.append(name)
+        return names
 
     def __getitem__(self, name: str) -> T:
-        """KeyError if there is no such name; InputError if it is that of a package that cannot be imported."""
+        """KeyError if there is no such name; InputError if its package cannot be imported."""
         if name not in self.entries:
             return self._from_package(name)
         entry = self.entries[name]
@@ -85,7 +87,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return entry
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self.entries or name in self._found())
+        return isinstance(name, str) and (name in self.entries or name in self._entry_points())
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.entries])
@@ -98,7 +100,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _from_package(self, name: str) -> T:
         """The object of an entry point. KeyError if there is none."""
-        point = self._found()[name]
+        point = self._entry_points()[name]
         try:
             loaded: T = point.load()
         except Exception as error:  # whatever the module of another package raises
@@ -107,18 +109,18 @@ class Registry(Mapping[str, T], Generic[T]):
             ) from error
         return loaded
 
-    def _found(self) -> "Mapping[str, EntryPoint]":
+    def _entry_points(self) -> "Mapping[str, EntryPoint]":
         """The entry points of the group by name, read when a name is not registered."""
         return read_entry_points(self.group) if self.group else {}
 
 
 @cache
 def read_entry_points(group: str) -> "Mapping[str, EntryPoint]":
-    """The entry points of a group by name; of two with one name, that of the package that Python finds first."""
+    """The entry points of a group by name; of two with one name, the one of the package that Python finds first."""
     # Imported here: it loads the packages of e-mail, and few programs ask for a name that is not ours.
     from importlib.metadata import entry_points
 
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
-        found.setdefault(point.name, point)
-    return found
+        points.setdefault(point.name, point)
+    return points

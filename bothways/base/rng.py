@@ -62,7 +62,8 @@ def generator(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator
     """A NumPy generator for one address of at most three indices."""
     first, second, third = (*indices, 0, 0, 0)[:3]
     key = np.array([seed, purpose], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=np.array([0, first, second, third], np.uint64)))
+    counter = np.array([0, first, second, third], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def derive_seed(seed: int, purpose: Purpose, *indices: int) -> int:

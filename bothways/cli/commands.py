@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError
-from bothways.base.log import logger, print_lines
+from bothways.base.log import logger
+from bothways.base.terminal import print_lines
 from bothways.settings.deploy import Export, Merge, Pack, Unpack
 from bothways.settings.predict import Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
@@ -30,6 +30,7 @@ def vocab(settings: Vocab) -> int:
     check_target(settings.out, holds="tokenizer.json")
     if (settings.out / "tokenizer.json").exists():
         raise InputError(f"{settings.out}: already contains a tokenizer; name a new directory, or delete that one")
+
     corpus = Corpus(settings.corpus, settings.documents, settings.text_column, settings.on_error, settings.encoding)
     skipped: Counter[str] = Counter()
     tokenizer = Tokenizer.learn(
@@ -40,7 +41,9 @@ def vocab(settings: Vocab) -> int:
         settings.alphabet,
         strip_accents=settings.strip_accents,
     )
-    if left_out := corpus.left_out():
+
+    left_out = corpus.left_out()
+    if left_out:
         logger.info(left_out)
     if skipped:
         logger.info(skipped_summary(skipped))
@@ -54,16 +57,22 @@ def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, 
 
     if settings.label_next is not None:
         return rows_to_label.write_rows_to_label(settings)
-    return jobs.predict_blocks(settings) if settings.out is None else verbs.predict(settings)
+    if settings.out is None:
+        return jobs.predict_blocks(settings)
+    return verbs.predict(settings)
 
 
 def fill(settings: Fill) -> "list[list[Guess]]":
     """The most probable tokens for each mask."""
     from bothways.inference.load import load
 
-    return load(settings.model, dtype=settings.dtype, device=settings.device, window=settings.window).fill(
-        settings.text, top=settings.top
+    model = load(
+        settings.model,
+        dtype=settings.dtype,
+        device=settings.device,
+        window=settings.window,
     )
+    return model.fill(settings.text, top=settings.top)
 
 
 def export(settings: Export) -> dict[str, Any]:
@@ -108,6 +117,7 @@ def unpack(settings: Unpack) -> dict[str, Any]:
         check_target(settings.out, holds="config.json")
         write_static(read_static(path), settings.out)
         return sizes(settings.out)
+
     loaded = checkpoint.load(settings.model)
     check_plain(loaded.model)
     checkpoint.save(loaded, settings.out)
@@ -115,12 +125,13 @@ def unpack(settings: Unpack) -> dict[str, Any]:
 
 
 def sizes(directory: Path) -> dict[str, Any]:
-    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())}
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in files)}
 
 
 @dataclass(frozen=True)
 class CacheContents:
-    """Token stores, copies and weights of models, search indexes: those that were deleted, and those that remain."""
+    """Token stores, copies and weights of models, and search indexes: the deleted ones, and the ones that remain."""
 
     directory: Path
     deleted: "list[CachedStore]"
@@ -136,18 +147,35 @@ def cache(settings: Cache) -> CacheContents:
     search = None if settings.token_store else application_module("search.index_cache")
 
     directory = settings.token_store or cache.cache_directory() / "stores"
-    directories = [directory] if settings.token_store else [directory.with_name(name) for name in cache.DIRECTORIES]
+    directories = [directory]
+    if not settings.token_store:
+        directories = [directory.with_name(name) for name in cache.DIRECTORIES]
+
+    deleted: list[CachedStore] = []
+    stores: list[CachedStore] = []
     if settings.clear:
-        cleared = [cache.clear_cache(one) for one in directories]
-        deleted, in_use = ([*chain(*part)] for part in zip(*cleared, strict=True))
+        for path in directories:
+            deleted_stores, stores_in_use = cache.clear_cache(path)
+            deleted += deleted_stores
+            stores += stores_in_use
         if not settings.token_store:
             deleted += cache.clear_weights()
-        indexes = search.clear_indexes() if search else ([], [])
-        return CacheContents(directory, deleted, in_use, *indexes)
-    stores = [*chain(*map(cache.cached_stores, directories))]
-    if not settings.token_store:
-        stores += cache.cached_weights()
-    return CacheContents(directory, [], stores, [], search.cached_indexes() if search else [])
+        deleted_indexes, indexes = search.clear_indexes() if search else ([], [])
+    else:
+        for path in directories:
+            stores += cache.cached_stores(path)
+        if not settings.token_store:
+            stores += cache.cached_weights()
+        deleted_indexes = []
+        indexes = search.cached_indexes() if search else []
+
+    return CacheContents(
+        directory=directory,
+        deleted=deleted,
+        stores=stores,
+        deleted_indexes=deleted_indexes,
+        indexes=indexes,
+    )
 
 
 def info(settings: Info) -> "dict[str, Any] | RunComparison":

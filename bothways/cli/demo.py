@@ -14,8 +14,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bothways.base.device import choose_device
 from bothways.base.errors import RowLocation
-from bothways.base.log import command_name, muted, print_lines
+from bothways.base.log import muted
 from bothways.base.rng import Purpose, generator
+from bothways.base.terminal import command_name, print_lines
 from bothways.evaluation import check
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor

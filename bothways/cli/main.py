@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, UsageError, command_line
-from bothways.base.log import is_main_process, messages_to, print_lines, print_message
+from bothways.base.log import is_main_process, messages_to
+from bothways.base.terminal import print_lines, print_message
 from bothways.cli.parser import parse
 from bothways.cli.verbs import GROUPS, VERBS
 from bothways.pretrained import DEFAULT
@@ -40,6 +41,7 @@ def entry() -> None:
         status = end.code
     except BaseException:
         traceback.print_exc()
+
     if os.environ.get("WORLD_SIZE", "") not in ("", "1"):
         sys.stderr.flush()
         os._exit(status or 0)
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _main(arguments: Sequence[str] | None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
+
     name = ""
     try:
         try:
@@ -64,15 +67,20 @@ def _main(arguments: Sequence[str] | None) -> None:
                 _run(name, options)
         finally:
             sys.stdout.flush()  # find a closed pipe or a full disk now, not when Python exits
+
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
+
     except (Stopped, KeyboardInterrupt) as stopped:
         if is_main_process():
-            print_message(f"{_full_name(name)}: {stopped if isinstance(stopped, Stopped) else 'stopped'}")
+            reason = stopped if isinstance(stopped, Stopped) else "stopped"
+            print_message(f"{_full_name(name)}: {reason}")
         sys.exit(128 + signal.SIGINT)
+
     except (InputError, OSError) as error:
-        print_message(f"{_full_name(name)}: error: {_with_flags(name, ' '.join(str(error).split()))}")
+        message = " ".join(str(error).split())
+        print_message(f"{_full_name(name)}: error: {_with_flags(name, message)}")
         try:
             sys.stdout.flush()
         except OSError:
@@ -83,7 +91,8 @@ def _main(arguments: Sequence[str] | None) -> None:
 def _prepare_streams() -> None:
     """Make standard output and standard error accept any text; replace closed streams by the null device."""
     for name in ("stdout", "stderr"):
-        if (stream := getattr(sys, name)) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -105,11 +114,13 @@ def _with_flags(verb: str, message: str) -> str:
         settings_class = VERBS[verb].settings_class
     except (KeyError, InputError):  # unknown, or of a package that cannot be imported
         return message
-    known = options(settings_class, with_help=False)
-    flags = {option.name: option.flags[-1] if option.flags else option.name for option in known}
+    flags: dict[str, str] = {}
+    for option in options(settings_class, with_help=False):
+        flags[option.name] = option.flags[-1] if option.flags else option.name
     names = "|".join(flags)
     if not re.match(rf"({names}) \(", message):
         return message
+
     first = rf"^({names})(?= \()"
     others = rf"(?<=\) and )({names})(?= \()|(?<=\), )({names})(?= \()"
     return re.sub(f"{first}|{others}", lambda match: flags[match[0]], message)
@@ -127,9 +138,12 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
         print_lines(f"bothways {bothways.__version__}")
         return "", []
-    name, options = words[0], words[1:]
-    if name == "finetune":
-        name, options = f"finetune {options[0] if options else ''}".strip(), options[1:]
+
+    name = words[0]
+    options = words[1:]
+    if name == "finetune" and options:
+        name = f"finetune {options[0]}".strip()
+        options = options[1:]
     if name in ("finetune", "finetune -h", "finetune --help"):
         print_lines(*overview("finetune"))
         sys.exit(2 if name == "finetune" else 0)
@@ -144,6 +158,7 @@ def _run(name: str, options: Sequence[str]) -> None:
         settings = parse(name, options)
     except InputError as error:
         raise UsageError(*error.args) from error
+
     from bothways.cli.output import print_result
 
     # Before torch is loaded: threads that sleep while they wait leave the cores to other programs, after some
@@ -151,11 +166,13 @@ def _run(name: str, options: Sequence[str]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     with messages_to(print_message):
-        models = (getattr(settings, name, None) for name in ("model", "path"))
+        models = [getattr(settings, field, None) for field in ("model", "path")]
         if Path(DEFAULT) in models and DEFAULT not in options and is_main_process():
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
+
         verb = VERBS[name]
-        print_result(verb, settings, verb.load(name)(settings))
+        run = verb.load(name)
+        print_result(verb, settings, run(settings))
 
 
 def overview(prefix: str = "") -> list[str]:
@@ -163,19 +180,36 @@ def overview(prefix: str = "") -> list[str]:
     lines = ["usage: bothways VERB ..."]
     for group, members in GROUPS.items():
         verbs = [name for name in VERBS if name.split()[0] in members and name.startswith(prefix)]
-        lines += ["", f"{group}:", *(f"  {name:18} {VERBS[name].help}" for name in verbs)] if verbs else []
+        if verbs:
+            lines += ["", f"{group}:"]
+            lines += [f"  {name:18} {VERBS[name].help}" for name in verbs]
     return [*lines, "", "See `bothways VERB --help` for all options."]
 
 
 # By command, the other words for it. The words of a task are recognized alone and after `finetune`.
 TASK_WORDS = {f"finetune {name}": task.words.split() for name, task in TASKS.items() if task.is_trained}
-VERB_WORDS = {name: verb.words.split() for name, verb in VERBS.items() if verb.words} | {
-    "finetune": "fine-tune tune finetuning fine-tuning fit fewshot few-shot setfit lora peft adapter adapters".split()
-}
+VERB_WORDS = {name: verb.words.split() for name, verb in VERBS.items() if verb.words}
+VERB_WORDS["finetune"] = [
+    "fine-tune",
+    "tune",
+    "finetuning",
+    "fine-tuning",
+    "fit",
+    "fewshot",
+    "few-shot",
+    "setfit",
+    "lora",
+    "peft",
+    "adapter",
+    "adapters",
+]
+# Words of two verbs.
 SEVERAL: Mapping[str, Sequence[str]] = {
     "train": ("pretrain", "finetune"),
     "score": ("evaluate", "finetune regress"),
-}  # words of two verbs
+}
+# Tasks whose models are used by another verb than `predict`.
+USED_BY = {"finetune embed": "embed"}
 
 
 def explain_unknown(name: str) -> str:
@@ -187,28 +221,35 @@ def explain_unknown(name: str) -> str:
     is_task = task.startswith("finetune ")
     word = task.removeprefix("finetune ")
     if is_task and word.startswith("-"):
-        return f"finetune needs a task before its options: {', '.join(verb.split()[1] for verb in TASK_WORDS)}"
-    hint = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))
-    hint = f" (did you mean {hint}?)" if hint else ""
+        tasks = ", ".join(verb.split()[1] for verb in TASK_WORDS)
+        return f"finetune needs a task before its options: {tasks}"
+
+    commands = " or ".join(f"`bothways {verb}`" for verb in _meant(word, is_task))
+    hint = f" (did you mean {commands}?)" if commands else ""
     return f"unknown verb {name!r}{hint}; available: {', '.join(VERBS.names())} (see bothways --help)"
 
 
 def _meant(word: str, is_task: bool) -> Sequence[str]:
     """The verbs that were probably meant. Of a task's word alone: the verbs to fine-tune a model and to use it."""
-    task_by_word = {
-        other: verb for verb, others in TASK_WORDS.items() for other in (verb.removeprefix("finetune "), *others)
-    }
-    if is_task:
-        verbs_by_word: dict[str, Sequence[str]] = {other: (verb,) for other, verb in task_by_word.items()}
-        known: Sequence[str] = ()
-    else:
-        users = {"finetune embed": "embed"}
-        verbs_by_word = {other: (verb, users.get(verb, "predict")) for other, verb in task_by_word.items()}
-        verbs_by_word.update({other: (verb,) for verb, others in VERB_WORDS.items() for other in others})
+    verbs_by_word: dict[str, Sequence[str]] = {}
+    for verb, words in TASK_WORDS.items():
+        verbs = (verb,) if is_task else (verb, USED_BY.get(verb, "predict"))
+        for task_word in (verb.removeprefix("finetune "), *words):
+            verbs_by_word[task_word] = verbs
+    if not is_task:
+        for verb, words in VERB_WORDS.items():
+            for verb_word in words:
+                verbs_by_word[verb_word] = (verb,)
         verbs_by_word.update(SEVERAL)
-        known = [verb for verb in (*VERBS, "finetune") if " " not in verb]
+
     if word in verbs_by_word:
         return verbs_by_word[word]
-    if near := get_close_matches(word, known, n=1):
-        return near
-    return next((verbs_by_word[near] for near in get_close_matches(word, verbs_by_word, n=1, cutoff=0.7)), ())
+
+    if not is_task:
+        names = [verb for verb in (*VERBS, "finetune") if " " not in verb]
+        similar_verbs = get_close_matches(word, names, n=1)
+        if similar_verbs:
+            return similar_verbs
+
+    similar_words = get_close_matches(word, verbs_by_word, n=1, cutoff=0.7)
+    return verbs_by_word[similar_words[0]] if similar_words else ()

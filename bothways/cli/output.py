@@ -8,8 +8,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import format_count
-from bothways.base.log import format_duration, is_main_process, print_json, print_lines
+from bothways.base.log import is_main_process
+from bothways.base.progress import format_duration
 from bothways.base.registry import load_name
+from bothways.base.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
     from bothways.cli.commands import CacheContents

@@ -6,8 +6,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import packages_named
-from bothways.base.log import working
 from bothways.base.paths import with_copies
+from bothways.base.progress import working
 from bothways.base.registry import load_name
 
 if TYPE_CHECKING:

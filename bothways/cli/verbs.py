@@ -1,4 +1,4 @@
-"""The verbs of the command line: those of the library, those of the applications above it, and of other packages."""
+"""The verbs of the command line: of the library, of the applications above it, and of other packages."""
 
 from collections.abc import Iterator
 from importlib import import_module

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from bothways.base.errors import InputError, RowLocation, flag, format_count
-from bothways.base.log import logger, working
+from bothways.base.log import logger
+from bothways.base.progress import working
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.measure import report

@@ -2,7 +2,7 @@
 
 Of the most uncertain texts, BETA for each one that is wanted, the vectors are clustered with k-means, weighted by
 uncertainty; the text nearest to the centre of each cluster is chosen. The uncertainty is 1 - the margin, the difference
-of the two highest probabilities; for several labels that of the least certain one.
+of the two highest probabilities; for several labels, of the probabilities of the least certain one.
 
 Letters: N texts, C labels, H size of a vector, K clusters.
 """
@@ -53,19 +53,31 @@ class UnlabelledTexts:
         texts: Sequence[str], pairs: Sequence[str] | None, parts: Iterable[tuple[Floats, Floats]], *, multi_label: bool
     ) -> UnlabelledTexts:
         """Texts (or pairs), with parts of their scores and vectors."""
-        uncertainty, vectors = [], []
+        uncertainty: list[Floats] = []
+        vectors: list[Floats] = []
         for scores_nC, vectors_nH in parts:
             uncertainty.append(uncertainties(scores_nC, multi_label=multi_label))
             vectors.append(normalize(vectors_nH))
-        keys = [_row_key(*row) for row in zip(texts, pairs or [""] * len(texts), strict=True)]
-        return UnlabelledTexts(np.arange(len(keys)), keys, np.concatenate(uncertainty), np.concatenate(vectors))
+
+        seconds = pairs or [""] * len(texts)
+        keys = [_row_key(text, pair) for text, pair in zip(texts, seconds, strict=True)]
+        return UnlabelledTexts(
+            rows_N=np.arange(len(keys)),
+            keys=keys,
+            uncertainty_N=np.concatenate(uncertainty),
+            vectors_NH=np.concatenate(vectors),
+        )
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def take(self, indices: NDArray[np.int64]) -> UnlabelledTexts:
-        keys = [self.keys[index] for index in indices.tolist()]
-        return UnlabelledTexts(self.rows_N[indices], keys, self.uncertainty_N[indices], self.vectors_NH[indices])
+        return UnlabelledTexts(
+            rows_N=self.rows_N[indices],
+            keys=[self.keys[index] for index in indices.tolist()],
+            uncertainty_N=self.uncertainty_N[indices],
+            vectors_NH=self.vectors_NH[indices],
+        )
 
     def most_uncertain(self, number: int) -> UnlabelledTexts:
         """At most this many different texts that are not empty, the most uncertain first; ties in input order."""
@@ -79,7 +91,7 @@ class UnlabelledTexts:
 
 
 class CandidatePool:
-    """The most uncertain of all texts that are added: those among which `number` are to be chosen."""
+    """The most uncertain of all texts that are added, of which `number` are to be chosen."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -89,30 +101,36 @@ class CandidatePool:
         """Add texts; returns those that may still be chosen."""
         parts = [new] if self.candidates is None else [self.candidates, new]
         merged = UnlabelledTexts(
-            np.concatenate([part.rows_N for part in parts]),
-            [key for part in parts for key in part.keys],
-            np.concatenate([part.uncertainty_N for part in parts]),
-            np.concatenate([part.vectors_NH for part in parts]),
+            rows_N=np.concatenate([part.rows_N for part in parts]),
+            keys=[key for part in parts for key in part.keys],
+            uncertainty_N=np.concatenate([part.uncertainty_N for part in parts]),
+            vectors_NH=np.concatenate([part.vectors_NH for part in parts]),
         )
-        self.candidates = merged.most_uncertain(max(self.number, min(BETA * self.number, MAX_CLUSTERED)))
+        num_clustered = min(BETA * self.number, MAX_CLUSTERED)
+        self.candidates = merged.most_uncertain(max(self.number, num_clustered))
         return self.candidates
 
     def choose(self, source: str) -> list[int]:
         """The indices of the texts to label next, the most uncertain first. InputError if there are fewer different
         texts than `number`; source: what they come from."""
-        left, num_left = self.candidates, len(self.candidates or ())
-        if left is None or num_left < self.number:
-            different = f"{num_left:,} of them different and not empty"
-            few = f"label_next ({self.number:,}) is more than there are: {source}, {different}; ask for fewer"
-            raise InputError(few)
-        chosen = representatives(left.vectors_NH, left.uncertainty_N, self.number)
-        return [int(left.rows_N[index]) for index in chosen]
+        candidates = self.candidates
+        num_candidates = len(candidates or ())
+        if candidates is None or num_candidates < self.number:
+            different = f"{num_candidates:,} of them different and not empty"
+            raise InputError(
+                f"label_next ({self.number:,}) is more than there are: {source}, {different}; ask for fewer"
+            )
+
+        chosen = representatives(candidates.vectors_NH, candidates.uncertainty_N, self.number)
+        return [int(candidates.rows_N[index]) for index in chosen]
 
 
 def _row_key(text: str, pair: str) -> str:
     """A key that near-duplicate rows share; "" for an empty row."""
-    keys = text_key(text), text_key(pair)
-    return blake2b(repr(keys).encode(), digest_size=16).hexdigest() if any(keys) else ""
+    keys = (text_key(text), text_key(pair))
+    if not any(keys):
+        return ""
+    return blake2b(repr(keys).encode(), digest_size=16).hexdigest()
 
 
 def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[int]:
@@ -120,8 +138,12 @@ def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[
     than `number`; as many rows as clusters even if vectors are equal."""
     if number >= len(vectors_NH):
         return [*range(len(vectors_NH))]
-    x_NH, w_N = vectors_NH.astype(np.float64), np.maximum(weights_N.astype(np.float64), 1e-6)
-    centres_KH = k_means(x_NH, w_N, x_NH[spread(x_NH, w_N, number)])
+
+    x_NH = vectors_NH.astype(np.float64)
+    w_N = np.maximum(weights_N.astype(np.float64), 1e-6)
+    first_centres_KH = x_NH[spread(x_NH, w_N, number)]
+    centres_KH = k_means(x_NH, w_N, first_centres_KH)
+
     distances_NK = squared_distances(x_NH, centres_KH)
     chosen: list[int] = []
     for cluster in range(number):
@@ -132,16 +154,19 @@ def representatives(vectors_NH: Floats, weights_N: Floats, number: int) -> list[
 
 def spread(x_NH: NDArray[np.float64], weights_N: NDArray[np.float64], number: int) -> list[int]:
     """Rows far from each other, the first centres of k-means (greedy k-means++, Arthur 2007): of a few rows, drawn with
-    a probability proportional to their weight times the squared distance to the nearest of those before, the one that
+    a probability proportional to their weight times the squared distance to the nearest centre so far, the one that
     leaves the smallest sum of these products."""
     draws_KD = generator(0, Purpose.LABELS).random((number, 2 + int(np.log(number))))
-    nearest_N, rows = np.ones(len(x_NH)), list[int]()
+    nearest_N = np.ones(len(x_NH))
+    rows: list[int] = []
     for draws_D in draws_KD:
         sums_N = (weights_N * nearest_N).cumsum()
         drawn_D = np.searchsorted(sums_N, draws_D * sums_N[-1], side="right").clip(max=len(x_NH) - 1)
+
         distances_DN = squared_distances(x_NH[drawn_D], x_NH).clip(min=0)
         distances_DN = np.minimum(distances_DN, nearest_N if rows else np.inf)
         best = int((distances_DN @ weights_N).argmin())
+
         rows.append(int(drawn_D[best]))
         nearest_N = distances_DN[best]
     return rows
@@ -156,7 +181,9 @@ def k_means(
         nearest_N = squared_distances(x_NH, centres_KH).argmin(1)
         if np.array_equal(nearest_N, cluster_N):
             break
-        cluster_N, sums_KH = nearest_N, np.zeros_like(centres_KH)
+
+        cluster_N = nearest_N
+        sums_KH = np.zeros_like(centres_KH)
         np.add.at(sums_KH, cluster_N, weights_N[:, None] * x_NH)
         sizes_K1 = np.bincount(cluster_N, weights_N, len(centres_KH))[:, None]
         centres_KH = np.where(sizes_K1 > 0, sums_KH / np.maximum(sizes_K1, 1e-300), centres_KH)

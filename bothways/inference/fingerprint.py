@@ -16,7 +16,8 @@ def vector_space(model: Predictor) -> str | None:
     if isinstance(model.backend, StaticBackend):
         return model.backend.vectors.fingerprint
     try:
-        encoder, tokenizer = model.encoder, model.tokenizer
+        encoder = model.encoder
+        tokenizer = model.tokenizer
         digest = blake2b(digest_size=16)
         for name, shape, pieces in encoder.encoder_parameters():
             digest.update(f"{name} {[*shape]}\n".encode())
@@ -24,6 +25,7 @@ def vector_space(model: Predictor) -> str | None:
                 digest.update(numbers.data)
     except InputError:
         return None
+
     facts = [tokenizer.tokens, tokenizer.encode(PROBE).ids, model.description.pooling or "mean"]
     digest.update(repr(facts).encode(errors="surrogatepass"))
     return digest.hexdigest()

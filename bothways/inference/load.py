@@ -39,8 +39,8 @@ def open_backend(path: str | PathLike[str], backend: Library = "auto", **options
         return BACKENDS[STATIC](Files(path), **options)
 
     def opened(directory: Directory) -> Backend:
-        kind = directory.format
-        return BACKENDS[kind if has_own_backend(kind) else library](directory, **options)
+        name = directory.format if has_own_backend(directory.format) else library
+        return BACKENDS[name](directory, **options)
 
     return read_unchanged(path, opened)
 
@@ -80,21 +80,31 @@ def load(
     sentence-transformers/all-MiniLM-L6-v2 or bert-base-uncased, with @REVISION behind it for another version than
     `main`. It is read from the Hugging Face cache, or downloaded into it (extra `hub`).
 
-    dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32. device: "auto" is a
-    GPU if there is one. window: maximum tokens of a window, special tokens included; the default is that of
-    fine-tuning, else 512. batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536. TF-IDF models compute
-    in float64 on the CPU and do not split texts.
+    dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32.
+    device: "auto" is a GPU if there is one.
+    backend: the library that computes encoders. "auto" is torch where it is installed, else numpy, which computes
+    models of BERT's layout in float32 on the CPU (backends/numpy.py).
+    window: maximum tokens of a window, special tokens included; the default is the window of fine-tuning, else 512.
+    batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536.
+    adapter: the directory of an adapter, or several by name. One is merged into the weights of the model. Several share
+    the weights, and `model.adapter(name)` is the model with one of them. Without this argument, `path` may be the
+    directory of an adapter, which names its model.
 
-    backend: what computes encoders. "auto" is torch where it is installed, else numpy, which computes models of BERT's
-    layout in float32 on the CPU (backends/numpy.py).
+    TF-IDF models compute in float64 on the CPU and do not split texts.
 
-    adapter: the directory of an adapter, or several by name. One is part of the model that is loaded. Several share the
-    weights of the model, and `model.adapter(name)` is the model with one of them. One alone is merged into the
-    weights. Without this argument, `path` may be that of an adapter, which names its model.
+    InputError if there is no such model, or if it does not support an option.
+
+        model = bothways.load("runs/topics")
+        model.classify("The cat sat on the mat.")
     """
     if not isinstance(path, str | PathLike):
         raise InputError(f"the model ({path!r:.80}) must be a path or a name; leave it out for {DEFAULT}")
-    options: dict[str, Any] = {"dtype": dtype, "device": device, "window": window, "batch_tokens": batch_tokens}
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "device": device,
+        "window": window,
+        "batch_tokens": batch_tokens,
+    }
     if adapter is None:
         return Predictor(open_backend(path, backend, **options))
 
@@ -111,4 +121,5 @@ def open_with_adapter(path: str | PathLike[str], adapter: Path, library: str, **
         raise needs_package(f"{adapter}: an adapter", "torch", "train")
     from bothways.inference.adapters import merging
 
-    return read_unchanged(path, lambda directory: BACKENDS["torch"](directory, read=merging(adapter), **options))
+    read = merging(adapter)
+    return read_unchanged(path, lambda directory: BACKENDS["torch"](directory, read=read, **options))

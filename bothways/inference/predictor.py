@@ -105,8 +105,14 @@ class Predictor:
             from bothways.inference.backends.encoder import EncoderBackend
 
             self.backend = EncoderBackend(
-                model, dtype=dtype, device=device, source=source, window=window, batch_tokens=batch_tokens
+                model,
+                dtype=dtype,
+                device=device,
+                source=source,
+                window=window,
+                batch_tokens=batch_tokens,
             )
+
         self._warned = False
         self._adapters: dict[str, Self] = {}
 
@@ -130,8 +136,8 @@ class Predictor:
 
         InputError for an unknown name."""
         if name not in self._adapters:
-            known = ", ".join(self._adapters) or "none; load them: bothways.load(MODEL, adapter={NAME: DIRECTORY})"
-            raise InputError(f"no adapter is named {name!r:.60} (adapters: {known})")
+            names = ", ".join(self._adapters) or "none; load them: bothways.load(MODEL, adapter={NAME: DIRECTORY})"
+            raise InputError(f"no adapter is named {name!r:.60} (adapters: {names})")
         return self._adapters[name]
 
     @property
@@ -179,10 +185,11 @@ class Predictor:
 
     @property
     def torch_encoder(self) -> EncoderBackend:
-        """The backend, if it computes them by torch. InputError if it is the one of numpy."""
+        """The backend, if it computes them by torch. InputError if it computes by numpy."""
         from bothways.inference.backends.encoder import EncoderBackend
 
-        if not isinstance(encoder := self.encoder, EncoderBackend):
+        encoder = self.encoder
+        if not isinstance(encoder, EncoderBackend):
             raise InputError("the model was loaded with backend='numpy', which only computes; load it with 'torch'")
         return encoder
 
@@ -251,8 +258,8 @@ class Predictor:
         texts, _, is_single = read_one_or_many(texts)
         windows = self.encoder.encode(texts, None, options)
         rows = self.encoder.hidden_rows(windows, options)
-        merged = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
-        return merged[0] if is_single else merged
+        states = [merge_rows(parts, part_rows) for parts, part_rows in zip(windows, rows, strict=True)]
+        return states[0] if is_single else states
 
     @overload
     def attention(self, texts: str, pairs: str | None = None) -> AttentionWeights: ...  # type: ignore[overload-overlap]
@@ -269,11 +276,18 @@ class Predictor:
 
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         encodings = self.tokenizer.encode_many(firsts, seconds)
-        found = [AttentionWeights(one.tokens, self.encoder.attention_weights(one)) for one in encodings]
-        return found[0] if is_single else found
+        weights = [
+            AttentionWeights(encoding.tokens, self.encoder.attention_weights(encoding)) for encoding in encodings
+        ]
+        return weights[0] if is_single else weights
 
     def embed(
-        self, texts: Texts, *, pooling: Pooling = "auto", normalize: bool = True, **options: Unpack[ReadOptions]
+        self,
+        texts: Texts,
+        *,
+        pooling: Pooling = "auto",
+        normalize: bool = True,
+        **options: Unpack[ReadOptions],
     ) -> Rows:
         """A vector per text, float32 [N, H]; [H] for a single text.
 
@@ -282,8 +296,9 @@ class Predictor:
         normalize: scale to length 1.
         """
         texts, _, is_single = read_one_or_many(texts)
-        vectors = self.backend.text_vectors(texts, pooling, options)
-        vectors_NH: Rows = arrays.normalize(vectors, out=vectors) if normalize else vectors
+        vectors_NH = self.backend.text_vectors(texts, pooling, options)
+        if normalize:
+            arrays.normalize(vectors_NH, out=vectors_NH)
         return vectors_NH[0] if is_single else vectors_NH
 
     @overload
@@ -311,7 +326,7 @@ class Predictor:
         top: number of labels in `scores`, the most probable first; by default all, which take about 60 bytes per label
         and text.
         coverage: for a calibrated single-label model, `labels` is the set that holds the right label of this fraction
-        of texts like those of fine-tuning, the most probable first; it may be empty.
+        of texts like the ones of fine-tuning, the most probable first; it may be empty.
         min_score: `label` is None if its probability is below this number; a multi-label model has the labels from it
         on, instead of those above the thresholds of its fine-tuning.
         in_scope: `is_like_training` says whether a text is as near to the training texts as this share of texts held
@@ -323,7 +338,9 @@ class Predictor:
         self._need_head("classify", "text classes")
         if not self.labels:
             raise InputError("the model has one output, for regression; use regress")
-        decoding, described = ClassDecoding(top, coverage, min_score), self.description
+
+        described = self.description
+        decoding = ClassDecoding(top=top, coverage=coverage, min_score=min_score)
         predictions: list[Prediction] = []
         if in_scope is None:
             for scores_nC in self.backend.text_scores("classes", firsts, seconds, options):
@@ -346,8 +363,10 @@ class Predictor:
         self._need_head("regress", "a number")
         if self.backend.heads["classes"] != 1:
             raise InputError(f"the model has {format_count(len(self.labels), 'class', 'classes')}; use classify")
-        numbers: Rows = np.concatenate([*self.backend.text_scores("classes", firsts, seconds, options)])[:, 0]
-        return float(numbers[0]) if is_single else numbers
+
+        parts = [*self.backend.text_scores("classes", firsts, seconds, options)]
+        numbers_N: Rows = np.concatenate(parts)[:, 0]
+        return float(numbers_N[0]) if is_single else numbers_N
 
     @overload
     def rerank(self, queries: str, passages: str, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]
@@ -372,9 +391,10 @@ class Predictor:
         firsts, seconds, is_single = read_one_or_many(first, second, names=("first", "second"))
         if seconds is None:
             raise InputError("second is None; give the text that may follow")
-        scores_N2 = np.concatenate([*self.backend.text_scores("next_sentence", firsts, seconds, options)])
-        probabilities: Rows = arrays.softmax(scores_N2)[:, 0]
-        return float(probabilities[0]) if is_single else np.ascontiguousarray(probabilities)
+
+        parts = [*self.backend.text_scores("next_sentence", firsts, seconds, options)]
+        probabilities_N: Rows = arrays.softmax(np.concatenate(parts))[:, 0]
+        return float(probabilities_N[0]) if is_single else np.ascontiguousarray(probabilities_N)
 
     def label_next(self, texts: Texts, n: int, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> list[int]:
         """The indices of the n texts (or pairs) to label next: the classifier is uncertain of them, and they differ.
@@ -388,6 +408,7 @@ class Predictor:
         firsts, seconds, is_single = read_one_or_many(texts, pairs)
         if is_single:
             raise InputError("texts is a single string; give a list of texts to choose from")
+
         pool = CandidatePool(whole_number("n", n, 1))
         pool.add(self.label_candidates(firsts, seconds, **options))
         return pool.choose(f"{format_count(len(firsts), 'text')} given")
@@ -424,8 +445,9 @@ class Predictor:
             raise InputError("a one-directional model cannot fill masks; use one that reads both directions")
         top = whole_number("top", top, 1)
         self.warn_of_lost_decoder()
+
         masked = find_masks(texts, self.tokenizer)
-        windows = self.split([one.encoding for one in masked], options)
+        windows = self.split([masked_text.encoding for masked_text in masked], options)
         guess = partial(self.encoder.masked_words, top=top, options=options)
         fills = fill_masks(masked, windows, guess, self.tokenizer)
         return fills[0] if is_single else fills
@@ -454,11 +476,15 @@ class Predictor:
         check_min_score(min_score)
         texts, _, is_single = read_one_or_many(texts)
         windows, scores = self._tag_scores(texts, options)
+
         tagset = self.tagset
-        entities = [decode_entities(parts, scores_SC, tagset) for parts, scores_SC in zip(windows, scores, strict=True)]
-        if min_score is not None:
-            entities = [[entity for entity in found if entity.score >= min_score] for found in entities]
-        return entities[0] if is_single else entities
+        results: list[list[Entity]] = []
+        for parts, scores_SC in zip(windows, scores, strict=True):
+            entities = decode_entities(parts, scores_SC, tagset)
+            if min_score is not None:
+                entities = [entity for entity in entities if entity.score >= min_score]
+            results.append(entities)
+        return results[0] if is_single else results
 
     @overload
     def tag_words(self, words: Sequence[str], **options: Unpack[ReadOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
@@ -470,11 +496,11 @@ class Predictor:
         """One tag (IOB2 or plain) for each word of a text that is already split, or of several such texts."""
         lists, is_single = read_words(words)
         windows, scores = self._tag_scores([*map(join_words, lists)], options)
+
         tagset = self.tagset
-        tags = [
-            decode_word_tags(parts, scores_SC, words, tagset)
-            for words, parts, scores_SC in zip(lists, windows, scores, strict=True)
-        ]
+        tags: list[list[str]] = []
+        for word_list, parts, scores_SC in zip(lists, windows, scores, strict=True):
+            tags.append(decode_word_tags(parts, scores_SC, word_list, tagset))
         return tags[0] if is_single else tags
 
     @property
@@ -508,18 +534,24 @@ class Predictor:
 
         answer.text == passage[answer.start : answer.end] always holds. The text is "" (start = end = 0) if the passage
         is empty, or if the model predicts "no answer", for which it must have been trained with unanswerable questions.
-        max_answer_tokens: maximum length of an answer; the default is that of fine-tuning, else 30.
+
+        top: number of answers to a question.
+        max_answer_tokens: maximum length of an answer; the default is the length of fine-tuning, else 30.
         min_score: leave out answers whose score is lower; if none is left, the text is "", with the score of the best
         one.
         """
         check_min_score(min_score)
         is_single = isinstance(questions, str) and isinstance(passages, str)
-        num_candidates = max(whole_number("top", top, 1), NUM_CANDIDATES)
         candidates = self.answer_candidates(
-            questions, passages, num_candidates=num_candidates, max_answer_tokens=max_answer_tokens, **options
+            questions,
+            passages,
+            num_candidates=max(whole_number("top", top, 1), NUM_CANDIDATES),
+            max_answer_tokens=max_answer_tokens,
+            **options,
         )
+
         threshold = self.description.metadata.get("no_answer_threshold")
-        answers = [one.answers(top, threshold) for one in candidates]
+        answers = [spans.answers(top, threshold) for spans in candidates]
         if min_score is not None:
             answers = [probable_answers(best, min_score) for best in answers]
         return answers[0] if is_single else answers
@@ -538,10 +570,12 @@ class Predictor:
         questions, texts, _ = read_one_or_many(questions, passages, names=("questions", "passages"))
         if texts is None:
             raise InputError("passages is None; give one passage per question")
+
         pairs = encode_pairs(self.tokenizer, questions, texts)
         names = [f"questions[{row}]" for row in range(len(pairs))]
         windows = self.split(pairs, options, names)
         rows = self.encoder.token_scores("spans", windows, options)
+
         if max_answer_tokens is None:
             length: int = self.description.settings.get("max_answer_tokens") or MAX_ANSWER_TOKENS
         else:
@@ -571,8 +605,11 @@ class Predictor:
     ) -> Iterator[Result]:
         """Yield the results of a method for texts from an iterator that may never end, one by one, in order.
 
-        method: a method of this model, such as `model.embed`; options are passed to it. rows: number of texts that are
-        read from the iterator and computed together; with 1, each result is available as soon as its text arrives.
+        method: a method of this model, such as `model.embed`; options are passed to it.
+        texts: an iterator, or a list.
+        pairs: second texts of pairs, for methods that read them.
+        rows: number of texts that are read from the iterator and computed together; with 1, each result is available as
+        soon as its text arrives.
 
             for vector in model.stream(model.embed, lines, pooling="cls"): ...
             for answers in model.stream(model.answer, questions, passages, top=3): ...
@@ -581,15 +618,20 @@ class Predictor:
         for name, values in (("texts", texts), ("pairs", pairs)):
             if isinstance(values, str):
                 raise InputError(f"{name} is one string; give an iterator of {name}")
-        first, *others = (iter(values) for values in (texts, pairs) if values is not None)
+        firsts = iter(texts)
+        seconds = [] if pairs is None else [iter(pairs)]
 
         def results() -> Iterator[Result]:
-            while block := [*islice(first, rows)]:
-                yield from method(block, *([*islice(other, len(block))] for other in others), **options)
+            while block := [*islice(firsts, rows)]:
+                pair_blocks = [[*islice(second, len(block))] for second in seconds]
+                yield from method(block, *pair_blocks, **options)
 
         return results()
 
 
 def _shortened(labels: Sequence[str]) -> str:
-    more = f", ... {len(labels) - LABELS_SHOWN:,} more" if len(labels) > LABELS_SHOWN else ""
-    return f"[{', '.join(map(repr, labels[:LABELS_SHOWN]))}{more}]"
+    """'["cat", "dog", ... 72 more]'"""
+    names = [repr(label) for label in labels[:LABELS_SHOWN]]
+    if len(labels) > LABELS_SHOWN:
+        names.append(f"... {len(labels) - LABELS_SHOWN:,} more")
+    return f"[{', '.join(names)}]"

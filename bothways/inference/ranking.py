@@ -1,4 +1,4 @@
-"""Reranking: the order that a model of (query, passage) gives to what a search has found.
+"""Reranking: the order that a model of (query, passage) gives to the passages that a search has found.
 
 Reranking is off by default: models that were trained on web searches can spoil the ranking of other documents.
 """
@@ -27,18 +27,24 @@ def pair_relevance(model: "Predictor", query: str, texts: Sequence[str]) -> list
         )
     if not texts:
         return []
-    pairs = [query] * len(texts), list(texts)
+
+    queries = [query] * len(texts)
     if not model.labels:
-        return [float(score) for score in model.regress(*pairs)]
+        return [float(score) for score in model.regress(queries, list(texts))]
     last = model.labels[-1]
-    return [prediction.scores[last] for prediction in model.classify(*pairs)]
+    return [prediction.scores[last] for prediction in model.classify(queries, list(texts))]
 
 
 def rerank_order(model: "Predictor", query: str, texts: Sequence[str]) -> tuple[list[int], list[float]]:
-    """The order of texts that a search has found, in its order, as their places; and the scores of those that a model
-    of pairs has read: all, or the first of them, if it was measured so. The others follow in the order of the search.
-    InputError if the model reads no pairs."""
+    """The order of texts that a search has found, as their indices, and the scores of the texts that the model has
+    read: all, or the first of them, if the model was measured so. The others follow in the order of the search.
+
+    texts: in the order of the search.
+
+    InputError if the model reads no pairs.
+    """
     reranking = Reranking.of(model.description.metadata)
     read = texts[: reranking.passages]
     scores = pair_relevance(model, query, read)
-    return [*reranking.order(scores), *range(len(read), len(texts))], scores
+    order = [*reranking.order(scores), *range(len(read), len(texts))]
+    return order, scores

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, flag
-from bothways.base.log import ProgressBar, heartbeat, working
+from bothways.base.progress import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
 from bothways.text.tokenizer.tokenizer import Encoding
 
@@ -26,11 +26,12 @@ class ReadOptions(TypedDict, total=False):
     """Keyword options of every method that reads texts.
 
     long: "windows" splits long texts into overlapping windows, "truncate" truncates them (with a message, and counted
-    in `truncated_texts`), "error" raises an error. window: maximum tokens of a window, special tokens included.
-    overlap: text tokens shared by neighbouring windows. Defaults: as in fine-tuning, else 512 and 128. batch_tokens:
-    maximum tokens per batch (default 4096). progress: a function called after each batch with the number of windows
-    done and in total, where equal windows count once; or True, which draws a bar on a terminal and in a notebook, and
-    writes a line every half minute elsewhere.
+    in `truncated_texts`), "error" raises an error.
+    window: maximum tokens of a window, special tokens included; default: as in fine-tuning, else 512.
+    overlap: text tokens shared by neighbouring windows; default: as in fine-tuning, else 128.
+    batch_tokens: maximum tokens per batch (default 4096).
+    progress: a function called after each batch with the number of windows done and in total, where equal windows count
+    once; or True, which draws a bar on a terminal and in a notebook, and writes a line every half minute elsewhere.
     """
 
     long: Long | None
@@ -42,9 +43,10 @@ class ReadOptions(TypedDict, total=False):
 
 def check_names(options: Mapping[str, Any]) -> None:
     """TypeError for an unknown option, as Python raises for any unknown keyword."""
-    if unknown := [name for name in options if name not in ReadOptions.__annotations__]:
-        known = ", ".join(ReadOptions.__annotations__)
-        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}; reading options are {known}")
+    names = ReadOptions.__annotations__
+    for name in options:
+        if name not in names:
+            raise TypeError(f"got an unexpected keyword argument {name!r}; reading options are {', '.join(names)}")
 
 
 def run_options(options: ReadOptions) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def run_options(options: ReadOptions) -> dict[str, Any]:
     batch_tokens = options.get("batch_tokens")
     if batch_tokens is not None:
         batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
+
     progress = options.get("progress")
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise InputError(f"progress ({progress!r}) must be True, or a function that is called with (done, total)")
@@ -60,13 +63,15 @@ def run_options(options: ReadOptions) -> dict[str, Any]:
 
 def trained_window_policy(trained: Mapping[str, Any], max_length: int, window: int | None) -> WindowPolicy:
     """The window policy recorded by fine-tuning, in its settings (`trained`); or windows of `window` tokens."""
-    size, overlap = trained.get("window") or WINDOW, trained.get("overlap")
+    size = trained.get("window") or WINDOW
+    overlap = trained.get("overlap")
     policy = WindowPolicy(
         size=size,
         overlap=size // 4 if overlap is None else overlap,
         long="truncate" if trained.get("long") == "truncate" else "windows",
         max_length=max_length,
     )
+
     changed = policy.changed(size=window)
     if window and window > max_length:
         raise InputError(f"window ({window}) must be at most {max_length}, which is what the model reads")
@@ -75,23 +80,23 @@ def trained_window_policy(trained: Mapping[str, Any], max_length: int, window: i
 
 def check_pairs(described: "Description", has_pairs: bool, source: object) -> None:
     """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
-    if described.metadata.get("reads_pairs") not in (has_pairs, None):
-        actual, expected = ("pairs", "single texts") if has_pairs else ("single texts", "pairs")
-        option = flag("text_column") if has_pairs else flag("pair_column")
-        raise InputError(
-            f"{source}: has {actual}, but the model was fine-tuned on {expected}; name the columns to read with "
-            f"{option}"
-        )
+    if described.metadata.get("reads_pairs") in (has_pairs, None):
+        return
+    if has_pairs:
+        difference = "has pairs, but the model was fine-tuned on single texts"
+        option = flag("text_column")
+    else:
+        difference = "has single texts, but the model was fine-tuned on pairs"
+        option = flag("pair_column")
+    raise InputError(f"{source}: {difference}; name the columns to read with {option}")
 
 
 @contextmanager
-def shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
+def showing(progress: ProgressOption, total: int) -> Iterator[Progress]:
     """The function to call after each batch: it calls `progress`, or draws a bar, and writes a line where nothing else
     shows for half a minute that the work goes on."""
-    with (
-        working("texts", thread=False) as work,
-        ProgressBar("texts", total) if progress is True else nullcontext() as bar,
-    ):
+    progress_bar = ProgressBar("texts", total) if progress is True else nullcontext()
+    with working("texts", thread=False) as work, progress_bar as bar:
 
         def show(done: int, total: int) -> None:
             work.detail = f"{done:,} of {total:,} windows"
@@ -107,10 +112,11 @@ def shown(progress: ProgressOption, total: int) -> Iterator[Progress]:
 def first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
     """For each encoding, the first row with the same ids, the same second text and the same values in `columns`."""
     row_by_key: dict[Hashable, int] = {}
-    first_rows = []
+    first_rows: list[int] = []
     for row, encoding in enumerate(encodings):
         _, first, last = encoding.ranges[-1]
         ids = array("i", encoding.ids).tobytes()
-        key = (ids, len(encoding.ranges), last - first, *(column[row] for column in columns))
+        values = [column[row] for column in columns]
+        key = (ids, len(encoding.ranges), last - first, *values)
         first_rows.append(row_by_key.setdefault(key, row))
     return first_rows

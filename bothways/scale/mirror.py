@@ -19,8 +19,9 @@ from bothways.base import io
 from bothways.base.errors import InputError, flag
 from bothways.base.paths import VERSIONS, LocalCopy, RemotePath
 
-logger = logging.getLogger("bothways")  # that of log.py, which is below
-CLAIM, GROWING = ".claim", "metrics.jsonl"
+logger = logging.getLogger("bothways")  # of log.py, which is below
+CLAIM = ".claim"
+GROWING = "metrics.jsonl"
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def mirrored(target: RemotePath, *, is_resumed: bool = False) -> Iterator[LocalC
     if os.environ.get("RANK", "0") not in ("", "0"):
         yield local
         return
+
     mirror = _Mirror(target, local)
     mirror.claim(is_resumed)
     io.WRITTEN.append(mirror.publish)
@@ -61,7 +63,8 @@ def download_files(folder: RemotePath, names: Iterable[str]) -> LocalCopy:
     local = _copy(folder, "files")
     local.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(names):
-        if (file := folder / name).is_file():
+        file = folder / name
+        if file.is_file():
             _fetch_file(file, local / name)
         else:
             (local / name).unlink(missing_ok=True)
@@ -71,14 +74,15 @@ def download_files(folder: RemotePath, names: Iterable[str]) -> LocalCopy:
 def _copy(target: RemotePath, kind: str) -> LocalCopy:
     folder = io.cache_directory().absolute() / kind / sha256(str(target).encode()).hexdigest()[:16]
     local = folder / target.name
-    LocalCopy.urls[str(local)], LocalCopy.urls[str(folder)] = str(target), str(target.parent)
+    LocalCopy.urls[str(local)] = str(target)
+    LocalCopy.urls[str(folder)] = str(target.parent)
     return LocalCopy(local)
 
 
 def _fetch(
     source: RemotePath, local: Path, is_read: Callable[[str], bool] = lambda name: True
 ) -> dict[str, tuple[int, int]]:
-    """Make a directory, or a file, equal to that in object storage, as far as it is read. Returns the state of each
+    """Make a directory, or a file, equal to the one in object storage, as far as it is read. Returns the state of each
     file by relative key."""
     index = local.with_name(VERSIONS)  # the versions that were fetched last
     old = io.read_json(index)["files"] if index.exists() else {}
@@ -86,17 +90,23 @@ def _fetch(
     if not objects and source.is_file():
         objects = {"": source}
     pieces = [objects.pop(name) for name in sorted(objects) if name.startswith(f"{GROWING}/")]
-    versions, states = dict[str, str](), dict[str, tuple[int, int]]()
+
+    versions: dict[str, str] = {}
+    states: dict[str, tuple[int, int]] = {}
     local.parent.mkdir(parents=True, exist_ok=True)
     for name, file in objects.items():
         if not is_read(name):
             (local / name).parent.mkdir(parents=True, exist_ok=True)
-            versions |= {name: old[name]} if name in old else {}  # of a copy that may be there
+            if name in old:
+                versions[name] = old[name]  # of a copy that may be there
             continue
-        path, versions[name] = local / name if name else local, file.stat().e_tag or ""
+
+        path = local / name if name else local
+        versions[name] = file.stat().e_tag or ""
         if old.get(name) != versions[name] or not path.is_file():
             _fetch_file(file, path)
         states[name] = _state(path)
+
     _delete_others(local, {*objects})
     if pieces:
         generation = pieces[-1].name.partition("-")[0]
@@ -108,7 +118,12 @@ def _fetch(
 
 def _delete_others(local: Path, names: set[str]) -> None:
     """Delete what an earlier copy had: other files than these, and folders without one of them."""
-    folders = {os.path.join(local, *name.split("/")[:end]) for name in names for end in range(1, name.count("/") + 1)}
+    folders: set[str] = set()
+    for name in names:
+        *parents, _ = name.split("/")
+        for end in range(1, len(parents) + 1):
+            folders.add(os.path.join(local, *parents[:end]))
+
     for path in sorted(local.rglob("*"), reverse=True):  # those in a folder before it
         if path.is_file() and path.relative_to(local).as_posix() not in names:
             path.unlink()
@@ -134,9 +149,13 @@ class _Mirror:
     """Uploads what is written below `local`. uploaded: the state of each file in object storage, by relative name."""
 
     def __init__(self, target: RemotePath, local: LocalCopy) -> None:
-        self.target, self.local = target, local
-        self.uploaded = dict[str, tuple[int, int]]()
-        self.generation = self.pieces = self.size = 0  # of the file that grows
+        self.target = target
+        self.local = local
+        self.uploaded: dict[str, tuple[int, int]] = {}
+        # Of the file that grows.
+        self.generation = 0
+        self.pieces = 0
+        self.size = 0
         self.claimed = b""
 
     @property
@@ -172,7 +191,9 @@ class _Mirror:
         self.uploaded = _fetch(self.target, self.local)
         pieces = [file.name for file in (self.target / GROWING).files()]
         if pieces:
-            self.generation, self.pieces = int(pieces[-1].partition("-")[0]), int(pieces[-1].partition("-")[2]) + 1
+            generation, _, piece = pieces[-1].partition("-")
+            self.generation = int(generation)
+            self.pieces = int(piece) + 1
             self.size = (self.local / GROWING).stat().st_size
 
     def publish(self, path: Path, marker: str) -> None:
@@ -188,7 +209,7 @@ class _Mirror:
             self._delete(name)
 
     def finish(self) -> None:
-        """Upload what is not there yet, of a directory; and of a file also the files that are named after it."""
+        """Upload the files of a directory that are not there yet; or a file, and the files that are named after it."""
         if self.local.is_dir():
             self._upload_pieces()
             self._upload_files(self.local, "bothways.json")
@@ -205,15 +226,18 @@ class _Mirror:
         files = [path for path in directory.rglob("*") if path.is_file() and not _is_temporary(path, self.local)]
         changed = [path for path in files if self.uploaded.get(self._name(path)) != _state(path)]
         old = self._name(directory / marker)
-        if old in self.uploaded and directory / marker in changed and len(changed) > 1 and directory != self.local:
+        is_replaced = old in self.uploaded and directory / marker in changed
+        if is_replaced and len(changed) > 1 and directory != self.local:
             self._delete(old)
         for path in sorted(changed, key=lambda path: (path.name == marker, path)):
             if path != self.local / GROWING:
                 self._upload_file(path)
 
     def _upload_file(self, path: Path) -> None:
-        name, state = self._name(path), _state(path)
-        (self.target / name if name != "." else self.target).put(Path(os.fspath(path)))
+        name = self._name(path)
+        state = _state(path)  # before the upload: a file that changes meanwhile is uploaded again
+        target = self.target if name == "." else self.target / name
+        target.put(Path(os.fspath(path)))
         self.uploaded[name] = state
 
     def _upload_pieces(self, *, is_rewritten: bool = False) -> None:
@@ -222,15 +246,20 @@ class _Mirror:
         file = self.local / GROWING
         if not file.is_file():
             return
-        old = [*(self.target / GROWING).files()] if is_rewritten else []
+        old: list[RemotePath] = []
         if is_rewritten:
-            self.generation, self.pieces, self.size = self.generation + 1, 0, 0
+            old = [*(self.target / GROWING).files()]
+            self.generation += 1
+            self.pieces = 0
+            self.size = 0
+
         with Path(os.fspath(file)).open("rb") as opened:
             opened.seek(self.size)
             content = opened.read()
         if content or is_rewritten:
             (self.target / GROWING / f"{self.generation:06}-{self.pieces:06}").put(content)
-            self.pieces, self.size = self.pieces + 1, self.size + len(content)
+            self.pieces += 1
+            self.size += len(content)
         for piece in old:
             piece.unlink()
 

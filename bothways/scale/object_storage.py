@@ -32,19 +32,20 @@ TEMPORARY = re.compile(r"status code: (408|409|429|5\d\d)|HTTP error|timed? ?out
 
 
 def _check_key(url: str, rest: str) -> None:
-    """InputError for what neither a path nor obstore can tell from another key. rest: bucket and key; one slash at the
-    end is that of a folder."""
+    """InputError for a key that a path or obstore would take for another one. rest: bucket and key; one slash at the
+    end names a folder."""
     names = rest.removesuffix("/").split("/")
     if "" in names:
         raise InputError(
             f"{url}: a key with // is not that with /, and is not supported; write one slash, or copy the object to "
             "such a key"
         )
-    if (name := next((name for name in names if name in (".", "..")), None)) is not None:
-        raise InputError(
-            f"{url}: a key with the name {name!r} between slashes is not supported; leave it out, or copy the object "
-            "to another key"
-        )
+    for name in names:
+        if name in (".", ".."):
+            raise InputError(
+                f"{url}: a key with the name {name!r} between slashes is not supported; leave it out, or copy the "
+                "object to another key"
+            )
     if CONTROL.search(rest):
         raise InputError(f"{url!r}: a key with control characters is not supported; copy the object to another key")
 
@@ -100,7 +101,10 @@ class CloudPath(RemotePath):
         bucket does not exist."""
         listed = [*self._listed()]
         if any(not file.stat().st_size for file in listed):
-            folders = {file.parts[:end] for file in listed for end in range(len(self.parts) + 1, len(file.parts))}
+            folders: set[tuple[str, ...]] = set()
+            for file in listed:
+                for end in range(len(self.parts) + 1, len(file.parts)):
+                    folders.add(file.parts[:end])
             listed = [file for file in listed if file.stat().st_size or file.parts not in folders]
         return sorted(listed, key=str)
 
@@ -108,10 +112,10 @@ class CloudPath(RemotePath):
         prefix = f"{self.key}/" if self.key else None
         batches = iter(_request(self, lambda obstore: obstore.list(self._store, prefix)))
         while batch := _request(self, lambda _: next(batches, None)):
-            for one in batch:
-                file = type(self)(*self.parts[:2], one["path"])
+            for entry in batch:
+                file = type(self)(*self.parts[:2], entry["path"])
                 if file.parts != self.parts:  # the object KEY/, with which consoles show an empty folder
-                    file._status = _status(one)
+                    file._status = _status(entry)
                     yield file
 
     def open(self, mode: str = "rb", buffering: int = -1, **options: Any) -> Any:
@@ -183,7 +187,9 @@ class _Reader(io.RawIOBase):
     def __init__(self, path: CloudPath) -> None:
         if not path.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        self.path, self.size, self.position = path, path.stat().st_size, 0
+        self.path = path
+        self.size = path.stat().st_size
+        self.position = 0
 
     def readable(self) -> bool:
         return True
@@ -198,7 +204,7 @@ class _Reader(io.RawIOBase):
     def tell(self) -> int:
         return self.position
 
-    def readall(self) -> bytes:  # that of the base class reads a few kB at a time
+    def readall(self) -> bytes:  # the base class reads a few kB at a time
         blocks = range(self.position, self.size, BLOCK)
         self.position = max(self.position, self.size)
         return b"".join(self.path.read_range(start, min(BLOCK, self.size - start)) for start in blocks)

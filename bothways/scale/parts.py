@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +52,18 @@ from bothways.text.data.text_files import (
 )
 from bothways.text.tokenizer.worker_processes import in_order
 
-PLAN, MANIFEST, RECORDS, SKIPPED, WORK = "_plan.json", "_manifest.json", "_parts", "_skipped", "_work"
-PART_BYTES, PART_ROWS = 1 << 26, 1 << 20  # most of a part; a smaller file is one part, and is not read for the plan
+# Names in the directory.
+PLAN = "_plan.json"
+MANIFEST = "_manifest.json"
+RECORDS = "_parts"
+SKIPPED = "_skipped"
+WORK = "_work"
+
+# The most that a part has; a smaller file is one part, and is not read for the plan.
+PART_BYTES = 1 << 26
+PART_ROWS = 1 << 20
+
+# Facts that --mixed allows to differ.
 MACHINE = (
     "dtype",
     "device",
@@ -62,7 +72,7 @@ MACHINE = (
     "torch",
     "numpy",
     "bothways",
-)  # facts that --mixed allows to differ
+)
 REQUESTS = 32  # records that are read at a time
 
 
@@ -97,11 +107,18 @@ class PartsPlan:
         return f"part-{number:05}-of-{len(self.parts):05}"
 
     def task(self, number: int, settings: Embed | Predict, form: Parquet) -> "PartTask":
-        rows, threads = self.parts[number], jobs.threads_of(settings)
-        one = self.inputs[rows.input]
-        column = one.name if len(self.inputs) > 1 else None
-        settings = replace(settings, file=one.path)
-        return PartTask(self.name(number), settings, form, threads, self.made_with, one, column, rows)
+        rows = self.parts[number]
+        file = self.inputs[rows.input]
+        return PartTask(
+            name=self.name(number),
+            settings=replace(settings, file=file.path),
+            form=form,
+            threads=jobs.threads_of(settings),
+            made_with=self.made_with,
+            input=file,
+            column=file.name if len(self.inputs) > 1 else None,
+            rows=rows,
+        )
 
 
 class PartTask(NamedTuple):
@@ -130,35 +147,23 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
         raise InputError(f"{settings.file}: is read as one stream, and has no parts; name files, or an output file")
     if out.is_relative_to(root):
         raise InputError(f"{out}: is in the input, {root}; name a directory elsewhere")
+
     files = find_files(root)
-    if note := note_on_unread(unread_files(root)):
+    note = note_on_unread(unread_files(root))
+    if note:
         logger.info(note)
     job, refused = _open_first(root, files, settings)
     if settings.dry_run:
-        inputs = [InputFile(str(file), file.name, size_of(file), "", "") for file in files]
+        inputs = [InputFile(str(file), file.name, size_of(file), version="", state="") for file in files]
         return job, estimate(job, files, len(_cut(inputs, settings, job.model)))
+
     if not isinstance(out, RemotePath):
         out.mkdir(exist_ok=True)
     plan = _open_plan(out, files, settings, job.model)
-    done = {path.stem for path in _listed(out / RECORDS)}
-    missing = [number for number in range(len(plan.parts)) if plan.name(number) not in done]
-    if done:
-        logger.info(f"{out}: {len(done):,} of {len(plan.parts):,} parts are done")
-        start = hash((socket.gethostname(), os.getpid())) % max(1, len(missing))  # of several commands, each elsewhere
-        missing = missing[start:] + missing[:start]
     assert isinstance(job.writer, Parquet)
-    tasks, busy = (plan.task(number, settings, job.writer) for number in missing), 0
-    records = _records(tasks, settings)
-    known = {one.name for one in plan.inputs if one.path in refused}
-    try:
-        with JobProgress(out.name, None) as progress:
-            for record in records:
-                busy += record is None
-                progress.finish_block(record["rows"] if record else 0)
-                if record and record.get("unread") and record["file"] not in known:
-                    logger.warning(f"{record['unread']}; what comes before it is kept")
-    finally:
-        _open_file.close()
+    form = job.writer
+    tasks = (plan.task(number, settings, form) for number in _missing_parts(out, plan))
+    busy = _work_on(out, plan, tasks, settings, refused=refused)
     if busy:
         raise InputError(
             f"{out}: another command is writing {busy:,} of the parts; wait for it, or use {flag('resume', True)} then"
@@ -166,11 +171,57 @@ def run(settings: Embed | Predict) -> tuple[jobs.Job, Journal | Estimate]:
     return job, _finish(out, plan)
 
 
+def _missing_parts(out: Path, plan: PartsPlan) -> list[int]:
+    """The numbers of the parts that are not done, in the order in which this command works on them."""
+    done = {path.stem for path in _listed(out / RECORDS)}
+    missing = [number for number in range(len(plan.parts)) if plan.name(number) not in done]
+    if not done:
+        return missing
+
+    logger.info(f"{out}: {len(done):,} of {len(plan.parts):,} parts are done")
+    # Each of several commands begins elsewhere.
+    start = hash((socket.gethostname(), os.getpid())) % max(1, len(missing))
+    return missing[start:] + missing[:start]
+
+
+def _work_on(
+    out: Path,
+    plan: PartsPlan,
+    tasks: "Iterator[PartTask]",
+    settings: Embed | Predict,
+    *,
+    refused: set[str],
+) -> int:
+    """Compute parts. Returns the number of parts that another command is writing. refused: files that cannot be read,
+    which the log has named."""
+    named_files = {file.name for file in plan.inputs if file.path in refused}
+    busy = 0
+    try:
+        with JobProgress(out.name, None) as progress:
+            for record in _records(tasks, settings):
+                if record is None:
+                    busy += 1
+                    progress.finish_block(0)
+                    continue
+
+                progress.finish_block(record["rows"])
+                if record.get("unread") and record["file"] not in named_files:
+                    logger.warning(f"{record['unread']}; what comes before it is kept")
+    finally:
+        _open_file.close()
+    return busy
+
+
 def _records(tasks: Iterator[PartTask], settings: Embed | Predict) -> Iterator[dict[str, Any] | None]:
+    """The record of each part; None for a part that another process on this machine is at."""
     if settings.ray is None:
-        yield from (record for _, record in in_order(compute_part, tasks, settings.workers))
-    elif named := [(task.name, task) for task in tasks]:
-        yield from ray.in_any_order(compute_part, named, settings.ray, settings.workers)
+        for _, record in in_order(compute_part, tasks, settings.workers):
+            yield record
+        return
+
+    tasks_by_name = [(task.name, task) for task in tasks]
+    if tasks_by_name:
+        yield from ray.in_any_order(compute_part, tasks_by_name, settings.ray, settings.workers)
 
 
 def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tuple[jobs.Job, set[str]]:
@@ -182,7 +233,7 @@ def _open_first(root: Path, files: list[Path], settings: Embed | Predict) -> tup
     model = jobs.load_for(settings)
     opened: jobs.Job | None = None
     has_rows = False
-    refused = dict[str, InputError]()
+    refused: dict[str, InputError] = {}
     for file in files:
         if isinstance(file, RemotePath) and (has_rows or (refused and settings.on_error == "stop")):
             break
@@ -229,17 +280,18 @@ def _open_plan(out: Path, files: list[Path], settings: Embed | Predict, model: P
     """The plan in the directory, or a new one. InputError if it has other settings or inputs."""
     facts = jobs.reproduction_facts(settings, model, jobs.threads_of(settings))
     inputs = _versions(files, as_path(settings.file))
-    versions = [[one.name, one.size, one.version] for one in inputs]
+    versions = [[file.name, file.size, file.version] for file in inputs]
     if not (out / PLAN).is_file():
         plan = PartsPlan(facts, inputs, _cut(inputs, settings, model))
         with suppress(FileExistsError):  # another process has made it meanwhile
             text = json.dumps({"made_with": facts, "inputs": versions, "parts": plan.parts})
             create(out / PLAN, text.encode())
             return plan
+
     stored = json.loads((out / PLAN).read_bytes())
     _check_facts(out, stored["made_with"], facts, mixed=settings.mixed)
     if stored["inputs"] != versions:
-        changed = {json.dumps(one) for one in versions} ^ {json.dumps(one) for one in stored["inputs"]}
+        changed = {json.dumps(file) for file in versions} ^ {json.dumps(file) for file in stored["inputs"]}
         raise InputError(
             f"{out}: the input has changed since the parts were planned ({json.loads(min(changed))[0]}); give the same "
             "files, or name a new directory"
@@ -248,9 +300,12 @@ def _open_plan(out: Path, files: list[Path], settings: Embed | Predict, model: P
 
 
 def _check_facts(out: Path, planned: dict[str, Any], facts: dict[str, Any], *, mixed: bool) -> str:
-    """The differences of this machine from that of the plan, if they are allowed."""
+    """The differences of this machine from the machine of the plan, if they are allowed."""
     differing = {name for name in planned.keys() | facts.keys() if planned.get(name) != facts.get(name)}
-    changed = differences(*({name: one.get(name) for name in differing} for one in (planned, facts)))
+    changed = differences(
+        {name: planned.get(name) for name in differing},
+        {name: facts.get(name) for name in differing},
+    )
     if differing - {*MACHINE}:
         raise InputError(f"{out}: was planned with other settings ({changed}); use those, or name a new directory")
     if differing and not mixed:
@@ -263,16 +318,25 @@ def _check_facts(out: Path, planned: dict[str, Any], facts: dict[str, Any], *, m
 
 def _versions(files: list[Path], root: Path) -> list[InputFile]:
     """The inputs with their versions, and their names below the root, or below the folder that all have in common.
-    Empties `files`: of a million paths in memory, one form is enough."""
+    Empties `files`: a million paths are in memory once, as paths or as inputs."""
     above = root if len(files) > 1 or files[0] != root else root.parent
-    shared = len(above.parts) if not set(str(above)) & set("*?[") else _num_shared(files)
-    inputs, remaining = list[InputFile](), deque(files)
+    is_pattern = bool(set(str(above)) & set("*?["))
+    shared = _num_shared(files) if is_pattern else len(above.parts)
+
+    inputs: list[InputFile] = []
+    remaining = deque(files)
     files.clear()
     while remaining:
         file = remaining.popleft()
         state = file_state(file)
-        version = state if isinstance(file, RemotePath) else _version(file)
-        inputs.append(InputFile(str(file), "/".join(file.parts[shared:]), size_of(file), version, state))
+        entry = InputFile(
+            path=str(file),
+            name="/".join(file.parts[shared:]),
+            size=size_of(file),
+            version=state if isinstance(file, RemotePath) else _version(file),
+            state=state,
+        )
+        inputs.append(entry)
     return inputs
 
 
@@ -285,35 +349,47 @@ def _version(file: Path) -> str:
 
 
 def _num_shared(files: list[Path]) -> int:
-    first, last = files[0].parts[:-1], files[-1].parts[:-1]  # they are sorted
-    return next((n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    """The number of folders that the paths of all files begin with."""
+    first = files[0].parts[:-1]
+    last = files[-1].parts[:-1]  # they are sorted, so that all others lie between
+    for number, (part, other) in enumerate(zip(first, last, strict=False)):
+        if part != other:
+            return number
+    return len(first)
 
 
 def _cut(inputs: Iterable[InputFile], settings: Embed | Predict, model: Predictor) -> list[RowRange]:
     """The parts. Files larger than PART_BYTES are read to find rows where they are cut, but compressed ones, which
     are read as one stream, are not cut."""
-    parts = []
-    for index, one in enumerate(inputs):
-        cuts, path = [0], Path(one.name)
-        if one.size > PART_BYTES and not is_compressed(path) and file_type(path) not in (*EXPLICIT_TYPES, ".json"):
-            cuts = [*_cuts(one, settings, model)]
-        ends = [*cuts[1:], None]
-        parts += [RowRange(index, first, end and end - first) for first, end in zip(cuts, ends, strict=True)]
+    parts: list[RowRange] = []
+    for index, file in enumerate(inputs):
+        starts = [0]
+        path = Path(file.name)
+        is_one_stream = is_compressed(path) or file_type(path) in (*EXPLICIT_TYPES, ".json")
+        if file.size > PART_BYTES and not is_one_stream:
+            starts = [*_cuts(file, settings, model)]
+
+        for first, end in pairwise(starts):
+            parts.append(RowRange(index, first, rows=end - first))
+        parts.append(RowRange(index, starts[-1], rows=None))
     return parts
 
 
-def _cuts(one: InputFile, settings: Embed | Predict, model: Predictor) -> Iterator[int]:
+def _cuts(file: InputFile, settings: Embed | Predict, model: Predictor) -> Iterator[int]:
     """The indices of rows with which a part begins."""
-    if file_type(Path(one.name)) == ".parquet":
-        num_rows = estimate_num_rows(one.path) or 1
-        yield from range(0, num_rows, min(PART_ROWS, max(1, num_rows * PART_BYTES // one.size)))
+    if file_type(Path(file.name)) == ".parquet":
+        num_rows = estimate_num_rows(file.path) or 1
+        yield from range(0, num_rows, min(PART_ROWS, max(1, num_rows * PART_BYTES // file.size)))
         return
-    first = size = 0
+
+    first = 0
+    size = 0
     yield 0
-    rows = open_file_job(replace(settings, file=one.path), model, NO_COLUMNS).inputs
+    rows = open_file_job(replace(settings, file=file.path), model, NO_COLUMNS).inputs
     for number, row in enumerate(rows):
         if size >= PART_BYTES or number - first == PART_ROWS:
-            first, size = number, 0
+            first = number
+            size = 0
             yield number
         size += num_bytes(row)
     if rows.error is not None and settings.on_error == "stop":
@@ -327,8 +403,8 @@ class _OpenFile:
     """The input that this process reads: its next part goes on where the last one ended."""
 
     model: Predictor | None = None
-    settings: Embed | Predict | None = None  # those of `model`, without the file
-    facts: dict[str, Any]  # those of `model` and this machine
+    settings: Embed | Predict | None = None  # of `model`, without the file
+    facts: dict[str, Any]  # of `model` and this machine
     job: jobs.Job | None = None
     position = 0
 
@@ -336,7 +412,9 @@ class _OpenFile:
         """Load the model of a part, unless it is loaded."""
         settings = replace(task.settings, file="-")
         if self.settings != settings:
-            self.model, self.settings, self.job = jobs.load_for(task.settings), settings, None
+            self.model = jobs.load_for(task.settings)
+            self.settings = settings
+            self.job = None
             self.facts = jobs.reproduction_facts(task.settings, self.model, task.threads)
         set_num_threads(task.threads)
 
@@ -344,7 +422,8 @@ class _OpenFile:
         """The job of a part, whose inputs begin with its first row."""
         assert self.model is not None
         if self.job is None or self.job.settings != task.settings or self.position > task.rows.first:
-            self.job, self.position = open_file_job(task.settings, self.model, task.form), 0
+            self.job = open_file_job(task.settings, self.model, task.form)
+            self.position = 0
         for _ in islice(self.job.inputs, task.rows.first - self.position):
             pass
         self.position = task.rows.first + (task.rows.rows or 0)
@@ -378,14 +457,15 @@ def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
     changed = _check_facts(out, task.made_with, _open_file.facts, mixed=task.settings.mixed)
     job = _open_file.open(task)
     assert isinstance(job.writer, Parquet)
-    blocks = split_into_blocks(
-        islice(job.inputs, task.rows.rows), task.settings.on_error, job.scores, first=task.rows.first
-    )
+    rows = islice(job.inputs, task.rows.rows)
+    blocks = split_into_blocks(rows, task.settings.on_error, job.scores, first=task.rows.first)
+
     facts = {**_open_file.facts, "part": task.rows, "input": task.input.version}
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
     work = _work_directory(out) / f"{key}-{task.name}.parquet"
+    writer = replace(job.writer, file=task.column)
     try:
-        with open_output(work, replace(job.writer, file=task.column), json.loads(json.dumps(facts))) as output:
+        with open_output(work, writer, json.loads(json.dumps(facts))) as output:
             output.skip_done(blocks)
             for block in blocks:
                 output.add(block, *jobs.compute_block(job.compute, block, job.settings))
@@ -393,14 +473,25 @@ def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
     except BaseException:
         _open_file.job = None  # which has read further
         raise
+
     _check_state(task.input)
     if journal.set_aside:
         _publish(side_file(work), out / SKIPPED / f"{task.name}.jsonl", mixed=task.settings.mixed)
     size, digest = _publish(work, out / f"{task.name}.parquet", mixed=task.settings.mixed)
-    record = {"part": task.name, "file": task.input.name, "first_row": task.rows.first, "rows": journal.rows}
-    record |= {"results": journal.results, "skipped": journal.set_aside, "bytes": size, "sha256": digest}
-    record |= {"unread": _unread(job.inputs, task.rows)}
-    record |= {"host": socket.gethostname(), "process": os.getpid(), "differs": changed}
+    record = {
+        "part": task.name,
+        "file": task.input.name,
+        "first_row": task.rows.first,
+        "rows": journal.rows,
+        "results": journal.results,
+        "skipped": journal.set_aside,
+        "bytes": size,
+        "sha256": digest,
+        "unread": _unread(job.inputs, task.rows),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "differs": changed,
+    }
     with suppress(FileExistsError):  # the work was done twice
         create(record_file, json.dumps(record).encode())
     return record
@@ -408,14 +499,16 @@ def _compute(task: PartTask, out: Path, record_file: Path) -> dict[str, Any]:
 
 def _unread(rows: RowsOfFile, part: RowRange) -> str | None:
     """Why the file of a part is not read further than to a row of this part; None if it is."""
+    if rows.error is None:
+        return None
     last = rows.num_rows - 1
     is_here = last >= part.first and (part.rows is None or last < part.first + part.rows)
-    return str(rows.error) if rows.error is not None and is_here else None
+    return str(rows.error) if is_here else None
 
 
-def _check_state(one: InputFile) -> None:
-    if file_state(as_path(one.path)) != one.state:
-        raise InputError(f"{one.path}: has changed while the job was running; start again in a new directory")
+def _check_state(file: InputFile) -> None:
+    if file_state(as_path(file.path)) != file.state:
+        raise InputError(f"{file.path}: has changed while the job was running; start again in a new directory")
 
 
 def file_state(path: Path) -> str:
@@ -436,8 +529,9 @@ def _work_directory(out: Path) -> Path:
 
 
 def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
-    """Move a complete file to its place. Returns its size and digest; with `mixed`, those of one that is there."""
-    size, digest = work.stat().st_size, _digest(work)
+    """Move a complete file to its place. Returns its size and digest; with `mixed`, of a file that is there already."""
+    size = work.stat().st_size
+    digest = _digest(work)
     try:
         if isinstance(target, RemotePath):
             target.put(work, create=True)
@@ -446,7 +540,8 @@ def _publish(work: Path, target: Path, *, mixed: bool) -> tuple[int, str]:
             os.link(work, target)
     except FileExistsError:
         content = target.read_bytes()
-        size, other = len(content), hashlib.sha256(content).hexdigest()
+        size = len(content)
+        other = hashlib.sha256(content).hexdigest()
         if other != digest and not mixed:
             raise InputError(
                 f"{target}: was computed before, with other bytes; use the same machines, or {flag('mixed', True)}"
@@ -490,10 +585,19 @@ def _finish(out: Path, plan: PartsPlan) -> Journal:
         files = [out / RECORDS / f"{plan.name(number)}.json" for number in range(len(plan.parts))]
         records = [json.loads(content) for content in pool.map(lambda file: file.read_bytes(), files)]
     totals = {name: sum(record[name] for record in records) for name in ("rows", "results", "skipped", "bytes")}
-    is_mixed = any(record["differs"] for record in records)
-    manifest = {**totals, "is_mixed": is_mixed, "made_with": plan.made_with, "parts": records}
+    manifest = {
+        **totals,
+        "is_mixed": any(record["differs"] for record in records),
+        "made_with": plan.made_with,
+        "parts": records,
+    }
     with suppress(FileExistsError):  # another process has ended at the same time
         create(out / MANIFEST, json.dumps(manifest, indent=1).encode())
     with suppress(OSError):  # another command is at work there
         _work_directory(out).rmdir()
-    return Journal(plan.made_with, rows=totals["rows"], results=totals["results"], set_aside=totals["skipped"])
+    return Journal(
+        plan.made_with,
+        rows=totals["rows"],
+        results=totals["results"],
+        set_aside=totals["skipped"],
+    )

@@ -1,6 +1,6 @@
 """Token stores in object storage: arrays in shards, of which as many as fit are on the local disk too.
 
-METADATA_FILE is that of a local store (array_files.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
+METADATA_FILE is the file of a local store (array_files.py). Array NAME is in the objects NAME-00000, NAME-00001, ... of
 CHECKSUM_BYTES. Of the ids, PAGE bytes can be read alone: the array `pages` has a CRC-32 of each page.
 """
 
@@ -38,8 +38,11 @@ class ShardWriter:
     """Uploads arrays, which arrive in parts, in shards: one while the next one fills."""
 
     def __init__(self, folder: RemotePath, pool: ThreadPoolExecutor) -> None:
-        self.folder, self.pool = folder, pool
-        self.rest, self.sizes = defaultdict[str, bytearray](bytearray), defaultdict[str, int](int)
+        self.folder = folder
+        self.pool = pool
+        # By array: the bytes that fill no shard yet, the bytes of all shards, and the checksum of each shard.
+        self.rest = defaultdict[str, bytearray](bytearray)
+        self.sizes = defaultdict[str, int](int)
         self.checksums = defaultdict[str, list[str]](list)
         self.pending = pool.submit(int)
 
@@ -56,6 +59,7 @@ class ShardWriter:
             if self.rest[name]:
                 self._put(name, bytes(self.rest[name]))
         self.pending.result()
+
         dtypes = {**dtypes, "pages": CHECKSUM}
         counts = {name: self.sizes[name] // dtype.itemsize for name, dtype in dtypes.items()}
         content, _ = array_files.describe(dtypes, counts, self.checksums, metadata)
@@ -102,26 +106,35 @@ def read_arrays(folder: RemotePath) -> array_files.Contents:
     content = file.read_bytes() if file else b""
     metadata = array_files.parse(content)
     parts = {name: _Parts(name, objects, metadata) for name in metadata["counts"]}
+
     space = _Space(local_folder(folder))
-    if space.reserve(copy := space.folder / array_files.METADATA_FILE, 0, len(content)):
+    copy = space.folder / array_files.METADATA_FILE
+    if space.reserve(copy, 0, len(content)):
         copy.write_bytes(content)  # for `bothways cache`
+
     local = {name: part.fetch(space) for name, part in parts.items() if name != "ids"}
-    return {"ids": ShardedArray(parts["ids"], local.pop("pages"), space), **local}, metadata
+    ids = ShardedArray(parts["ids"], local.pop("pages"), space)
+    return {"ids": ids, **local}, metadata
 
 
 class _Parts:
     """The shards of an array. DamagedStore if one is missing, or not as long as it was."""
 
     def __init__(self, name: str, objects: Mapping[str, RemotePath], metadata: Mapping[str, Any]) -> None:
-        self.name, self.dtype = name, np.dtype(metadata["dtypes"][name])
-        self.count, self.checksums = int(metadata["counts"][name]), metadata["checksums"][name]
+        self.name = name
+        self.dtype = np.dtype(metadata["dtypes"][name])
+        self.count = int(metadata["counts"][name])
+        self.checksums = metadata["checksums"][name]
         self.num_bytes = self.count * self.dtype.itemsize
         self.starts = range(0, self.num_bytes, array_files.CHECKSUM_BYTES)
-        names = [f"{name}-{number:05}" for number in range(len(self.starts))]
         self.sizes = [min(array_files.CHECKSUM_BYTES, self.num_bytes - start) for start in self.starts]
-        if [objects[one].stat().st_size if one in objects else None for one in names] != self.sizes:
-            raise array_files.DamagedStore(f"{name} lacks a shard")
-        self.files = [objects[one] for one in names]
+
+        self.files: list[RemotePath] = []
+        for number, size in enumerate(self.sizes):
+            file = objects.get(f"{name}-{number:05}")
+            if file is None or file.stat().st_size != size:
+                raise array_files.DamagedStore(f"{name} lacks a shard")
+            self.files.append(file)
 
     def fetch(self, space: "_Space") -> np.ndarray:
         """The whole array, on the local disk."""
@@ -166,23 +179,30 @@ class ShardedArray:
     """
 
     def __init__(self, parts: _Parts, pages: np.ndarray, space: "_Space") -> None:
-        self.parts, self.pages, self.space, self.dtype = parts, pages, space, parts.dtype
+        self.parts = parts
+        self.pages = pages
+        self.space = space
+        self.dtype = parts.dtype
         self.file = space.folder / parts.name
-        if not space.reserve(flags := space.folder / "present", 0, len(parts.files)):
+        flags = space.folder / "present"
+        if not space.reserve(flags, 0, len(parts.files)):
             raise InputError(f"{parts.files[0].parent}: the cache is full; raise BOTHWAYS_CACHE_GB")
+
         for file, size in ((self.file, parts.num_bytes), (flags, len(parts.files))):
             with file.open("ab") as opened:
                 opened.truncate(size)
         self.local = np.asarray(np.memmap(self.file, self.dtype, mode="r"))
         self.present = np.memmap(flags, np.uint8, mode="r+")  # of each shard, shared with other processes
+        # Shards that an earlier process has fetched may have been damaged since.
         for number in np.flatnonzero(self.present):
-            start, end = (
-                at // self.dtype.itemsize
-                for at in (array_files.CHECKSUM_BYTES * number, array_files.CHECKSUM_BYTES * (number + 1))
-            )
+            start = array_files.CHECKSUM_BYTES * number // self.dtype.itemsize
+            end = array_files.CHECKSUM_BYTES * (number + 1) // self.dtype.itemsize
             if array_files.checksums(self.local[start:end]) != [parts.checksums[number]]:
                 self.present[number] = 0
-        self.progress, self.process, self.filled = Condition(), os.getpid(), 0
+
+        self.progress = Condition()
+        self.process = os.getpid()
+        self.filled = 0
         self.pool = ThreadPoolExecutor(1)
         self.blocks = self._fill()
         self._go_on()
@@ -195,15 +215,19 @@ class ShardedArray:
         return bool(self.present.all())
 
     def __getitem__(self, where: Any) -> np.ndarray:
-        per_shard, per_page = array_files.CHECKSUM_BYTES // self.dtype.itemsize, PAGE // self.dtype.itemsize
+        per_shard = array_files.CHECKSUM_BYTES // self.dtype.itemsize
+        per_page = PAGE // self.dtype.itemsize
         if isinstance(where, slice):
             start, stop, _ = where.indices(len(self))
             shards = slice(start // per_shard, -(-stop // per_shard))
             self._wait(shards.stop)
             if stop <= start or self.present[shards].all():
                 return self.local[start:stop]
-            read = self._read(np.arange(start // per_page, -(-stop // per_page))).ravel()
+
+            page_numbers = np.arange(start // per_page, -(-stop // per_page))
+            read = self._read(page_numbers).ravel()
             return read[start % per_page :][: stop - start]
+
         where = np.asarray(where)
         is_there = self.present[where // per_shard].astype(bool)
         values: np.ndarray = self.local[np.where(is_there, where, 0)]
@@ -218,6 +242,7 @@ class ShardedArray:
         read = np.zeros((len(pages), PAGE), np.uint8)
         are_apart = (np.diff(pages) != 1) | (pages[1:] % (BLOCK // PAGE) == 0)
         runs = np.split(np.arange(len(pages)), np.flatnonzero(are_apart) + 1)
+
         with ThreadPoolExecutor(READERS) as pool:
             for run, data in zip(runs, pool.map(lambda run: self._read_run(pages[run]), runs), strict=True):
                 read[run[0] : run[-1] + 1].reshape(-1)[: len(data)] = np.frombuffer(data, np.uint8)
@@ -259,8 +284,9 @@ class ShardedArray:
     def _fetch_shards(self) -> Iterator[None]:
         for number in range(len(self.present)):
             if not self.present[number]:
-                place = self.parts.starts[number], self.parts.sizes[number]
-                if not self.space.reserve(self.file, *place, share=FILLED):
+                start = self.parts.starts[number]
+                size = self.parts.sizes[number]
+                if not self.space.reserve(self.file, start, size, share=FILLED):
                     break
                 yield from self.parts.copy(number, self.file)
                 self.present[number] = 1
@@ -286,30 +312,35 @@ class _Space:
         with self._all():
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)
-            used = os.open(array_files.lock_file(folder), os.O_RDWR | os.O_CREAT)
-            finalize(self, os.close, used)
-            _lock(used, is_shared=True)
+            descriptor = os.open(array_files.lock_file(folder), os.O_RDWR | os.O_CREAT)
+            finalize(self, os.close, descriptor)
+            _lock(descriptor, is_shared=True)
 
     def reserve(self, file: Path, start: int, size: int, *, share: float = 1.0) -> bool:
         """Take so much disk for a part of a file, unless the cache would exceed this share of its bound. Stores that
-        no process uses are deleted for it, those first that were used longest ago."""
-        bound, taken = share * cache_bytes(), -(-size // DISK_BLOCK) * DISK_BLOCK
+        no process uses are deleted for it, the ones first that were used longest ago."""
+        bound = share * cache_bytes()
+        taken = -(-size // DISK_BLOCK) * DISK_BLOCK
         with self._all():
             others = [path for path in self.folder.parent.iterdir() if path.is_dir() and path != self.folder]
             others.sort(key=lambda path: path.stat().st_mtime)
-            while (used := _disk_use(self.folder.parent)) + taken > bound and others:
-                with array_files.try_lock(other := others.pop(0)) as is_unused:
+            used = _disk_use(self.folder.parent)
+            while used + taken > bound and others:
+                other = others.pop(0)
+                with array_files.try_lock(other) as is_unused:
                     if is_unused:
                         shutil.rmtree(other)
+                used = _disk_use(self.folder.parent)
             if used + taken > bound:
                 return False
+
             with file.open("ab") as opened:
                 os.posix_fallocate(opened.fileno(), start, size)
             return True
 
     @contextmanager
     def filling(self, *, is_waiting: bool = True) -> Iterator[bool]:
-        """Held by one process at a time, and not by another if this is True."""
+        """Yields whether this process has the lock of filling, which one process has at a time."""
         with self.folder.with_name(f".{self.folder.name}.filling").open("w") as opened:
             yield _lock(opened, is_waiting=is_waiting)
 
@@ -325,8 +356,11 @@ def _lock(file: Any, *, is_shared: bool = False, is_waiting: bool = True) -> boo
     """Lock a file until it is closed; False if another process has it, and this one does not wait."""
     import fcntl  # missing on Windows, where only stores in memory work
 
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    if not is_waiting:
+        kind |= fcntl.LOCK_NB
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | (0 if is_waiting else fcntl.LOCK_NB))
+        fcntl.flock(file, kind)
     except BlockingIOError:
         return False
     return True

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bothways.base.errors import MissingFile, format_count
-from bothways.base.log import logger, print_json_line
+from bothways.base.log import logger
 from bothways.base.paths import as_path
+from bothways.base.terminal import print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import is_store
 from bothways.search.index_cache import index_directory

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.device import num_cores, set_num_threads
 from bothways.base.errors import InputError, flag, require
 from bothways.base.io import fsync, full_disk_named
-from bothways.base.log import ProgressBar, logger
+from bothways.base.log import logger
 from bothways.base.paths import local_file
+from bothways.base.progress import ProgressBar
 from bothways.model.checkpoint import hub
 from bothways.search.database import from_stored, to_stored
 from bothways.search.entity_groups import group_document

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bothways.base.io import SURROGATES, to_json
-from bothways.base.log import escape_controls
+from bothways.base.terminal import escape_controls
 
 COLUMNS = (
     "path",

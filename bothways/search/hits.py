@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bothways.base.log import print_json, print_lines, print_styled
+from bothways.base.terminal import print_json, print_lines, print_styled
 from bothways.search.commands import SearchResult
 from bothways.search.matching import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors

@@ -12,8 +12,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from bothways.base.errors import InputError, flag
-from bothways.base.log import LINE_EVERY, ProgressBar, logger, show_progress, working
+from bothways.base.log import logger
 from bothways.base.paths import local_file
+from bothways.base.progress import LINE_EVERY, ProgressBar, show_progress, working
 from bothways.search.database import DATABASE, check_is_store
 from bothways.search.folder import FoundFile, find_documents, unread_documents
 from bothways.search.passages import split_passages

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from bothways.base.errors import InputError, MissingFile, flag
-from bothways.base.log import working
+from bothways.base.progress import working
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.pretrained import DEFAULT
 from bothways.search.commands import open_store

@@ -17,7 +17,8 @@ import numpy as np
 
 from bothways.base.errors import InputError, format_count
 from bothways.base.io import read_json, to_json, write_atomic
-from bothways.base.log import ProgressBar, logger
+from bothways.base.log import logger
+from bothways.base.progress import ProgressBar
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Store
 from bothways.text.data.near_duplicates import text_key

@@ -3,7 +3,7 @@
 import sys
 
 from bothways.base.errors import format_count
-from bothways.base.log import print_json, print_lines
+from bothways.base.terminal import print_json, print_lines
 from bothways.search.commands import SearchResult, summary, unread_summary
 from bothways.search.extraction import Extracted
 from bothways.search.hits import print_hits

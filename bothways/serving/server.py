@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.device import release_memory
 from bothways.base.errors import InputError, UsageError, flag, needs_package
 from bothways.base.io import Files
-from bothways.base.log import logger, print_json, print_message
+from bothways.base.log import logger
+from bothways.base.terminal import print_json, print_message
 from bothways.serving.connections import log_loop_error, most_connections, said_once
 from bothways.serving.models import load_models, model_names, with_reranker
 from bothways.settings.deploy import Serve

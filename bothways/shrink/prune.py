@@ -15,7 +15,8 @@ import torch
 
 from bothways.base.device import choose_device
 from bothways.base.errors import InputError, flag, format_count
-from bothways.base.log import logger, muted, working
+from bothways.base.log import logger, muted
+from bothways.base.progress import working
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import check_word_pieces, cut, cut_vocabulary
 from bothways.model.checkpoint.changes.pack import with_int8

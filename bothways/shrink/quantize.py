@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bothways.base.errors import InputError, format_count
 from bothways.base.io import check_target
-from bothways.base.log import logger, working
+from bothways.base.log import logger
+from bothways.base.progress import working
 from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint

@@ -14,22 +14,32 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
     from bothways.tasks.task import Route, Task
 
+# Tasks that a model is fine-tuned for, for type checkers.
 TaskName = Literal[
-    "classify", "regress", "tag", "answer", "embed", "rerank"
-]  # of those that are fine-tuned, for type checkers
+    "classify",
+    "regress",
+    "tag",
+    "answer",
+    "embed",
+    "rerank",
+]
 MASK = "[MASK]"  # in texts, whatever the tokenizer calls it
-TASK = "task"  # key in bothways.json of a model whose heads and labels are also those of another task
+TASK = "task"  # key in bothways.json of a model whose heads and labels another task has, too
 
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """A task by its name, which is also that of its method of Predictor, if it has one.
+    """A task by its name, which is also the name of its method of Predictor, if it has one.
 
-    implementation: "module:Class" of the Task. head: the head of its models ("" for none). labelled: whether they have
-    labels; None: either. settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training
-    teaches; then `remedy` is the way to a model with the head. run: "module:function" of its training. help, example,
-    words: of the verb, its line in `bothways --help`, arguments of an example, and the other words that people type for
-    it.
+    implementation: "module:Class" of the Task.
+    head: the head of its models ("" for none).
+    labelled: whether its models have labels; None: either.
+    settings: "module:Class" of the options of `finetune NAME`; "" for a task that pre-training teaches.
+    help: the line of the verb in `bothways --help`.
+    example: arguments of an example, for the verb's help.
+    words: other words that people type for the verb.
+    remedy: for a task that pre-training teaches: the way to a model with the head.
+    run: "module:function" of its training.
     """
 
     implementation: str
@@ -167,11 +177,13 @@ def task_from_heads(heads: Mapping[str, int], described: "Description", *, fills
     stored = described.metadata.get(TASK)
     if isinstance(stored, str) and stored in TASKS and TASKS[stored].head in ("", *heads):
         return stored
+
     head = next((head for head in TRAINED_HEADS if head in heads), "")
     if not head and described.pooling is None:
         if "masked_words" in heads:
             head = "masked_words" if fills else ""
         elif "next_sentence" in heads:
             head = "next_sentence"
+
     labelled = bool(described.labels)
     return next(name for name, entry in TASKS.items() if entry.head == head and entry.labelled in (None, labelled))

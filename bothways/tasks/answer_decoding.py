@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,9 +63,11 @@ class Candidates:
 
     @property
     def margin(self) -> float:
-        """The score of "no answer" minus that of the best span, to be compared with a threshold; infinite without
+        """The score of "no answer" minus the score of the best span, to be compared with a threshold; infinite without
         spans."""
-        return self.no_answer - self.spans[0].score if self.spans else math.inf
+        if not self.spans:
+            return math.inf
+        return self.no_answer - self.spans[0].score
 
     def answers(self, top: int = 1, threshold: float | None = None) -> list[Answer]:
         """The `top` best answers, best first; "" comes first if the margin exceeds the threshold, else never.
@@ -72,23 +75,30 @@ class Candidates:
         threshold: None for models trained without unanswerable questions, which answer "" only if there are no spans.
         """
         if not self.spans:
-            return [Answer("", 0, 0, 1.0)]
-        scores = [*(span.score for span in self.spans), *([] if threshold is None else [self.no_answer])]
+            return [empty_answer(1.0)]
+
+        scores = [span.score for span in self.spans]
+        if threshold is not None:
+            scores.append(self.no_answer)
         powers = np.exp(np.array(scores) - max(scores))
         probabilities = (powers / powers.sum()).tolist()
-        answers = [
-            Answer(self.passage[start:end], start, end, probability)
-            for (start, end, _), probability in zip(self.spans, probabilities, strict=False)
-        ]
+
+        answers: list[Answer] = []
+        for (start, end, _), probability in zip(self.spans, probabilities, strict=False):
+            answers.append(Answer(self.passage[start:end], start, end, score=probability))
         if threshold is not None and self.margin > threshold:
-            answers.insert(0, Answer("", 0, 0, probabilities[-1]))
+            answers.insert(0, empty_answer(probabilities[-1]))
         return answers[:top]
+
+
+def empty_answer(score: float) -> Answer:
+    return Answer("", 0, 0, score=score)
 
 
 def probable_answers(answers: Sequence[Answer], min_score: float) -> list[Answer]:
     """The answers whose score is high enough; if there are none, "" with the score of the best one."""
     probable = [answer for answer in answers if answer.score >= min_score]
-    return probable or [Answer("", 0, 0, answers[0].score)]
+    return probable or [empty_answer(answers[0].score)]
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -117,8 +127,9 @@ def answer_rows(windows: Sequence[Encoding], answer: tuple[int, int] | None) -> 
     """
     if answer is None:
         return [(0, 0)] * len(windows)
-    first_token, last_token = _tokens(with_positions(windows[0].ranges[-1][0]), *answer)
-    rows = []
+    source, _, _ = windows[0].ranges[-1]
+    first_token, last_token = _tokens(with_positions(source), *answer)
+    rows: list[tuple[int, int]] = []
     for window in windows:
         _, first, last = window.ranges[-1]
         shift = len(window) - 1 - last  # the passage ends before [SEP]
@@ -129,8 +140,8 @@ def answer_rows(windows: Sequence[Encoding], answer: tuple[int, int] | None) -> 
 
 def _tokens(source: TokenizedText, start: int, end: int) -> tuple[int, int]:
     """The first and last token with a character in [start, end)."""
-    first = bisect_right(source.token_spans, start, key=lambda place: place.end)
-    last = bisect_left(source.token_spans, end, key=lambda place: place.start) - 1
+    first = bisect_right(source.token_spans, start, key=lambda span: span.end)
+    last = bisect_left(source.token_spans, end, key=lambda span: span.start) - 1
     if first > last:
         raise InputError(f"the answer {source.text[start:end]!r} at {start} has no characters that BERT reads; drop it")
     return first, last
@@ -149,23 +160,34 @@ def find_candidates(
     """The best distinct spans of at most max_answer_tokens tokens. scores: start and end, [S, 2] per window."""
     if max_answer_tokens < 1:
         raise InputError(f"max_answer_tokens ({max_answer_tokens}) must be at least 1 token")
+    spans: list[tuple[float, int, int]] = []
+    for window, scores_S2, bounds in zip(windows, scores, pairwise(span_bounds(windows)), strict=True):
+        spans += _best_spans(
+            window,
+            scores_S2,
+            bounds,
+            max_length=max_answer_tokens,
+            num_spans=num_candidates,
+        )
+    spans.sort(key=lambda span: (-span[0], *span[1:]))
+
     source = with_positions(windows[0].ranges[-1][0])
     assert isinstance(source.text, str)
-    bounds = span_bounds(windows)
-    spans = []
-    for index, (window, scores_S2) in enumerate(zip(windows, scores, strict=True)):
-        spans += _best_spans(window, scores_S2, (bounds[index], bounds[index + 1]), max_answer_tokens, num_candidates)
     best: dict[tuple[int, int], ScoredSpan] = {}  # by characters: the byte tokens of one character share them
-    for score, first, last in sorted(spans, key=lambda span: (-span[0], *span[1:])):
+    for score, first, last in spans:
         start, end = char_span(source, first, last)
         if source.text[start:end].strip():  # some tokenizers have tokens for spaces
             best.setdefault((start, end), ScoredSpan(start, end, score))
-    no_answer = min(float(scores_S2[0].sum()) for scores_S2 in scores)
-    return Candidates(source.text, tuple(best.values())[:num_candidates], no_answer)
+
+    return Candidates(
+        passage=source.text,
+        spans=tuple(best.values())[:num_candidates],
+        no_answer=min(float(scores_S2[0].sum()) for scores_S2 in scores),
+    )
 
 
 def _best_spans(
-    window: Encoding, scores_S2: Scores, bounds: tuple[int, int], max_length: int, num_spans: int
+    window: Encoding, scores_S2: Scores, bounds: tuple[int, int], *, max_length: int, num_spans: int
 ) -> list[tuple[float, int, int]]:
     """(score, first, last) of the best spans with first + last in [bounds), which this window scores (span_bounds);
     passage tokens, both inclusive."""
@@ -174,16 +196,21 @@ def _best_spans(
         return []
     offset = len(window) - 1 - (last - first)
     start_P, end_P = scores_S2[offset:-1].T
+
+    # Row p, column l: the span that begins at token p and ends l tokens after it.
     max_length = min(max_length, last - first)
-    end_PL = sliding_window_view(np.pad(end_P, (0, max_length - 1), constant_values=-np.inf), max_length)
-    tokens_P, lengths_L = np.arange(first, last), np.arange(max_length)
-    sums_PL = 2 * tokens_P[:, None] + lengths_L  # first + last
+    padded_end = np.pad(end_P, (0, max_length - 1), constant_values=-np.inf)
+    scores_PL = start_P[:, None] + sliding_window_view(padded_end, max_length)
+
+    tokens_P = np.arange(first, last)
+    sums_PL = 2 * tokens_P[:, None] + np.arange(max_length)  # first + last
     is_scored_PL = (bounds[0] <= sums_PL) & (sums_PL < bounds[1])
-    scores_PL = np.where(is_scored_PL, start_P[:, None] + end_PL, -np.inf).ravel()
-    best = np.argpartition(-scores_PL, num_spans)[:num_spans] if num_spans < scores_PL.size else range(scores_PL.size)
-    spans = []
+    scores = np.where(is_scored_PL, scores_PL, -np.inf).ravel()
+
+    best = range(scores.size) if num_spans >= scores.size else np.argpartition(-scores, num_spans)[:num_spans]
+    spans: list[tuple[float, int, int]] = []
     for index in map(int, best):
-        if np.isfinite(scores_PL[index]):
+        if np.isfinite(scores[index]):
             start, length = divmod(index, max_length)
-            spans.append((float(scores_PL[index]), first + start, first + start + length))
+            spans.append((float(scores[index]), first + start, first + start + length))
     return spans

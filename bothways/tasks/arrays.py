@@ -13,9 +13,9 @@ Floats = NDArray[np.floating[Any]]
 
 
 def softmax(scores_NC: Floats) -> Floats:
-    powers_NC = np.exp(scores_NC - scores_NC.max(-1, keepdims=True))
-    probabilities_NC: Floats = np.divide(powers_NC, powers_NC.sum(-1, keepdims=True), out=powers_NC)
-    return probabilities_NC
+    powers_NC: Floats = np.exp(scores_NC - scores_NC.max(-1, keepdims=True))
+    powers_NC /= powers_NC.sum(-1, keepdims=True)
+    return powers_NC
 
 
 def sigmoid(scores: Floats) -> Floats:
@@ -41,6 +41,7 @@ def top_k(scores_NC: Floats, k: int) -> NDArray[np.int64]:
     """The columns of the k highest scores of each row, best first, equal ones in their order: [N, min(k, C)]."""
     if k >= scores_NC.shape[1]:
         return np.argsort(-scores_NC, axis=1, kind="stable")
+    # Only the k highest scores are sorted.
     lowest_N = np.partition(scores_NC, -k, axis=1)[:, -k]
     best_Nk = np.empty((len(scores_NC), k), np.int64)
     for row, (scores_C, lowest) in enumerate(zip(scores_NC, lowest_N, strict=True)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +31,12 @@ class Prediction:
     """The most probable label of a text, its probability, and the probabilities by label (all, or the `top` highest).
 
     label: None where the text is refused: its best probability is below the `min_score` that was asked for, or it is
-    not like the training texts. labels: the label; for multi-label models, every label above the threshold, possibly
-    none; with `coverage`, the prediction set, which may be empty. is_set: whether labels are of these two kinds.
+    not like the training texts.
+    score: the probability of the most probable label.
+    scores: probabilities by label.
+    labels: the label; for multi-label models, every label above the threshold, possibly none; with `coverage`, the
+    prediction set, which may be empty.
+    is_set: whether the labels are a set: of a multi-label model, or a prediction set.
     is_like_training: whether the text is one of the `in_scope` share that was asked for; None: not asked for.
     """
 
@@ -46,9 +50,11 @@ class Prediction:
     def __repr__(self) -> str:
         """With the SHOWN highest probabilities, to four digits: `scores` and `labels` have all."""
         best = sorted(self.scores.items(), key=lambda item: -item[1])[:SHOWN]
-        shown = [f"{name!r}: {value:.4g}" for name, value in best]
-        scores = ", ".join([*shown, *more_than(len(self.scores))])
-        labels = ", ".join([*map(repr, self.labels[:SHOWN]), *more_than(len(self.labels))])
+        entries = [f"{name!r}: {value:.4g}" for name, value in best]
+        scores = ", ".join([*entries, *more_than(len(self.scores))])
+
+        names = [repr(label) for label in self.labels[:SHOWN]]
+        labels = ", ".join([*names, *more_than(len(self.labels))])
         comma = "," if len(self.labels) == 1 else ""
         likeness = "" if self.is_like_training is None else f", is_like_training={self.is_like_training}"
         return (
@@ -57,9 +63,14 @@ class Prediction:
         )
 
     def to_json(self) -> dict[str, Any]:
-        labels = {"labels": [*self.labels]} if self.is_set else {}
-        likeness = {} if self.is_like_training is None else {"is_like_training": self.is_like_training}
-        return {"label": self.label, **labels, "score": self.score, **likeness, "scores": self.scores}
+        content: dict[str, Any] = {"label": self.label}
+        if self.is_set:
+            content["labels"] = [*self.labels]
+        content["score"] = self.score
+        if self.is_like_training is not None:
+            content["is_like_training"] = self.is_like_training
+        content["scores"] = self.scores
+        return content
 
 
 def more_than(number: int) -> list[str]:
@@ -71,7 +82,8 @@ def more_than(number: int) -> list[str]:
 class ClassDecoding:
     """How classes are decoded.
 
-    top: number of probabilities of a prediction; None: all. coverage: of prediction sets; None: without sets.
+    top: number of probabilities of a prediction; None: all.
+    coverage: of prediction sets; None: without sets.
     min_score: probability below which a text is refused and, in a multi-label model, a label is left out; None: no text
     is refused, and labels are left out by the model's own thresholds.
 
@@ -89,35 +101,42 @@ class ClassDecoding:
         self, scores_NC: Floats, model: Description, is_like_training_N: Sequence[bool] | None = None
     ) -> Iterator[Prediction]:
         """The prediction for each text from its scores, [N, C]. is_like_training_N: None: not asked for."""
-        names, is_multi_label = model.labels, model.multi_label
+        names = model.labels
         top = None if self.top is None else min(whole_number("top", self.top, 1), len(names))
-        if self.coverage is not None and is_multi_label:
+        if self.coverage is not None and model.multi_label:
             raise InputError("coverage is for models with one label a text")
-        probabilities_NC = (sigmoid if is_multi_label else softmax)(scores_NC)
-        is_in_set_NC = self._sets(probabilities_NC, model)
-        likeness_N = [None] * len(scores_NC) if is_like_training_N is None else is_like_training_N
-        for scores, is_in_set_C, best, is_like_training in zip(
+
+        probabilities_NC = sigmoid(scores_NC) if model.multi_label else softmax(scores_NC)
+        texts = zip(
             probabilities_by_label(probabilities_NC, names, top),
-            is_in_set_NC,
+            self._sets(probabilities_NC, model),
             probabilities_NC.argmax(-1).tolist(),
-            likeness_N,
+            [None] * len(scores_NC) if is_like_training_N is None else is_like_training_N,
             strict=True,
-        ):
-            label: str | None = max(scores, key=scores.__getitem__)
-            score = scores[str(label)]
-            is_refused = is_like_training is False or (self.min_score is not None and score < self.min_score)
-            if is_refused:
-                label = None
+        )
+        for scores, is_in_set_C, best, is_like_training in texts:
+            label = max(scores, key=scores.__getitem__)
+            score = scores[label]
+            is_improbable = self.min_score is not None and score < self.min_score
+            is_refused = is_improbable or is_like_training is False
+
             labels = tuple(names[index] for index in is_in_set_C.nonzero()[0].tolist())
             if self.coverage is not None:
-                # The most probable one first. The set is what it is: refusing texts would break its guarantee.
+                # The most probable one first. Refused texts keep their sets, whose guarantee would break.
                 labels = tuple(sorted(labels, key=lambda name: name != names[best]))
             elif is_refused:
                 labels = ()
-            elif not is_multi_label:
-                labels = (str(label),)
-            is_set = is_multi_label or self.coverage is not None
-            yield Prediction(label, score, scores, labels, is_set, is_like_training)
+            elif not model.multi_label:
+                labels = (label,)
+
+            yield Prediction(
+                label=None if is_refused else label,
+                score=score,
+                scores=scores,
+                labels=labels,
+                is_set=model.multi_label or self.coverage is not None,
+                is_like_training=is_like_training,
+            )
 
     def _sets(self, probabilities_NC: Floats, model: Description) -> NDArray[np.bool_]:
         """Whether each label is in the set of each text, [N, C]."""
@@ -137,7 +156,7 @@ def check_min_score(min_score: float | None) -> None:
 
 
 def stored_thresholds(model: Description) -> Floats:
-    """The probability above which a text has each label, [C]: those that were fitted on dev, else 0.5."""
+    """The probability above which a text has each label, [C]: as fitted on dev, else 0.5."""
     thresholds_C = np.full(len(model.labels), EVEN, np.float32)
     calibration = model.metadata.get(CALIBRATION) or {}
     stored = calibration.get("thresholds")
@@ -165,10 +184,12 @@ def probabilities_by_label(
 class Calibration:
     """Calibration of a classifier on held-out rows.
 
-    temperature: by which the scores of the saved model are divided. rows: number of held-out rows. strangeness: 1 - the
-    probability of the gold class, ascending; thinned out if there are many rows. is_cross: whether the rows were held
-    out from the models of cross-validation and not from the saved one (cross-conformal; Vovk 2015). thresholds: of a
-    multi-label model, the probability above which a text has each label; empty: EVEN.
+    temperature: by which the scores of the saved model are divided.
+    rows: number of held-out rows.
+    strangeness: 1 - the probability of the gold class, ascending; thinned out if there are many rows.
+    is_cross: whether the rows were held out from the models of cross-validation and not from the saved one
+    (cross-conformal; Vovk 2015).
+    thresholds: of a multi-label model, the probability above which a text has each label; empty: EVEN.
     """
 
     temperature: float
@@ -179,13 +200,24 @@ class Calibration:
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Calibration:
-        is_cross = stored.get("is_cross", False)
-        strangeness, thresholds = tuple(stored["strangeness"]), tuple(stored.get("thresholds", ()))
-        return Calibration(stored["temperature"], stored["rows"], strangeness, is_cross, thresholds)
+        return Calibration(
+            temperature=stored["temperature"],
+            rows=stored["rows"],
+            strangeness=tuple(stored["strangeness"]),
+            is_cross=stored.get("is_cross", False),
+            thresholds=tuple(stored.get("thresholds", ())),
+        )
 
     def to_json(self) -> dict[str, Any]:
-        stored = {**asdict(self), "strangeness": list(self.strangeness), "thresholds": list(self.thresholds)}
-        return stored if self.thresholds else {name: value for name, value in stored.items() if name != "thresholds"}
+        content: dict[str, Any] = {
+            "temperature": self.temperature,
+            "rows": self.rows,
+            "strangeness": list(self.strangeness),
+            "is_cross": self.is_cross,
+        }
+        if self.thresholds:
+            content["thresholds"] = list(self.thresholds)
+        return content
 
     def guarantee(self, coverage: float) -> str:
         """The guarantee of a coverage in one sentence."""
@@ -211,20 +243,29 @@ class Calibration:
 
 
 def held_out_quantile(strangeness: Sequence[float], rows: int, share: float, name: str) -> float:
-    """What at least this share of new rows like the held-out ones do not exceed (Vovk 2005).
+    """The strangeness that at least this share of new rows like the held-out ones do not exceed (Vovk 2005).
 
-    strangeness: of the held-out rows, ascending, thinned out if there are many. rows: number of them. name: of the
-    option. InputError if there are too few rows.
+    strangeness: of the held-out rows, ascending, thinned out if there are many.
+    rows: number of held-out rows.
+    share: between 0 and 1.
+    name: of the option.
+
+    InputError if there are too few rows.
     """
     if not isinstance(share, int | float | np.number) or not 0 < share < 1:
         raise InputError(f"{name} ({share!r:.40}) must be between 0 and 1, such as 0.9")
+
     rank = math.ceil((rows + 1) * share - 1e-9)
     if rank > rows:
         needed = math.ceil(share / (1 - share) - 1e-9)
-        most = f"use at most {math.floor(100 * rows / (rows + 1)) / 100:.2f}" if rows else "fine-tune on more rows"
+        remedy = "fine-tune on more rows"
+        if rows:
+            remedy = f"use at most {math.floor(100 * rows / (rows + 1)) / 100:.2f}"
         raise InputError(
-            f"{name} ({share:g}) needs {format_count(needed, 'held-out row')}; fine-tuning had {rows:,}; {most}"
+            f"{name} ({share:g}) needs {format_count(needed, 'held-out row')}; fine-tuning had {rows:,}; {remedy}"
         )
+
+    # The rank among the values that are stored, which are thinned out.
     position = (rank - 1) * (len(strangeness) - 1) / max(1, rows - 1)
     return strangeness[math.ceil(position)]
 
@@ -245,7 +286,10 @@ def stored_calibration(metadata: Mapping[str, Any]) -> Calibration:
     return Calibration.from_json(stored)
 
 
-LOWEST, HIGHEST, STEPS = 0.2, 20.0, 400  # temperatures that are tried, on a logarithmic scale
+# Temperatures that are tried, on a logarithmic scale.
+LOWEST = 0.2
+HIGHEST = 20.0
+STEPS = 400
 MAX_STORED = 2000  # rows whose scores are stored
 
 
@@ -257,15 +301,19 @@ def fit_calibration(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bo
     temperature = fit_temperature(scores_NC, targets, multi_label=multi_label)
     strangeness: tuple[float, ...] = ()
     if not multi_label:
-        ordered_N = np.sort(1 - np.take_along_axis(softmax(scores_NC / temperature), targets[:, None], 1)[:, 0])
-        strangeness = tuple(round(value, 6) for value in thinned(ordered_N, MAX_STORED))
+        probabilities_NC = softmax(scores_NC / temperature)
+        gold_N = np.take_along_axis(probabilities_NC, targets[:, None], 1)[:, 0]
+        strangeness = tuple(round(value, 6) for value in thinned(np.sort(1 - gold_N), MAX_STORED))
     return Calibration(temperature, len(scores_NC), strangeness)
 
 
 def fit_temperature(scores_NC: Floats, targets: NDArray[Any], *, multi_label: bool) -> float:
     """The temperature with the lowest cross-entropy: the mean of a linear function of scores / temperature, and of the
     logarithm of a sum of powers."""
-    (rows, classes), scores_NC = scores_NC.shape, scores_NC.astype(np.float64)
+    rows, classes = scores_NC.shape
+    scores_NC = scores_NC.astype(np.float64)
+
+    # Targets are smoothed: where all rows are right, as a few rows may be, the lowest temperature would always win.
     if multi_label:
         smoothed_NC = (targets * rows + 1) / (rows + 2)
         linear = (np.maximum(scores_NC, 0) - scores_NC * smoothed_NC).mean()

@@ -15,7 +15,7 @@ import numpy as np
 
 from bothways.base.errors import InputError, RowLocation, flag, format_count, join_names
 from bothways.base.io import is_same_file
-from bothways.base.log import escape_line
+from bothways.base.terminal import escape_line
 from bothways.measure import metrics, report
 from bothways.measure.metrics.classification import indicators
 from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors

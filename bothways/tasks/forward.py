@@ -39,9 +39,10 @@ def without_last_layer(model: Model, head: str) -> Model:
     copy = deepcopy(model).eval()
     part = copy.heads[head]
     assert isinstance(part, ClassificationHead)
-    size, device = part.output.in_features, part.output.weight.device
+    size = part.output.in_features
+
     with no_init():
-        part.output = nn.Linear(size, size, device=device)
+        part.output = nn.Linear(size, size, device=part.output.weight.device)
     with torch.no_grad():
         part.output.weight.copy_(torch.eye(size))
         part.output.bias.zero_()
@@ -50,15 +51,22 @@ def without_last_layer(model: Model, head: str) -> Model:
 
 def with_labels(teacher: Checkpoint, head: str, names: Sequence[str], source: object) -> Checkpoint:
     """The teacher with the outputs of its head in the order of these names. InputError unless they are its labels."""
-    labels_of = {"the teacher": {*teacher.labels} - {*names}, "the training data": {*names} - {*teacher.labels}}
-    only = [
-        f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}" for owner, labels in labels_of.items() if labels
-    ]
-    if only:
-        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(only)}")
-    order, model = [teacher.labels.index(name) for name in names], deepcopy(teacher.model)
+    labels_by_owner = {
+        "the teacher": {*teacher.labels} - {*names},
+        "the training data": {*names} - {*teacher.labels},
+    }
+    differences: list[str] = []
+    for owner, labels in labels_by_owner.items():
+        if labels:
+            differences.append(f"only {owner} has {', '.join(sorted(labels)[:MAX_LISTED])}")
+    if differences:
+        raise InputError(f"{source}: its labels are not those of the training data: {'; '.join(differences)}")
+
+    order = [teacher.labels.index(name) for name in names]
+    model = deepcopy(teacher.model)
     layer = last_layer(model, head)
-    layer.weight, layer.bias = (nn.Parameter(value.detach()[order]) for value in (layer.weight, layer.bias))
+    layer.weight = nn.Parameter(layer.weight.detach()[order])
+    layer.bias = nn.Parameter(layer.bias.detach()[order])
     return replace(teacher, model=model, labels=tuple(names))
 
 
@@ -108,9 +116,16 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
             part_bounds = bounds[len(rows) : len(rows) + len(part)]
             rows += checkpointed(encode, part, part_bounds)
         rows_WH = torch.stack(rows)
+
     order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
-    text_W, sizes_W = batch.text_of_window[order], batch.own_rows.diff(dim=1)[order, 0]
-    vectors = pool_windows(pooling, rows_WH[order], text_W, int(text_W[-1]) + 1, sizes_W)
+    text_W = batch.text_of_window[order]
+    vectors = pool_windows(
+        pooling,
+        rows_WH[order],
+        text_W,
+        num_texts=int(text_W[-1]) + 1,
+        sizes_W=batch.own_rows.diff(dim=1)[order, 0],
+    )
     return vectors.unflatten(0, (-1, batch.labels.shape[-1]))
 
 
@@ -129,15 +144,20 @@ def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -
 def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
     """The windows of a batch, in order, as batches of at most max_tokens (or of one longer window), without labels."""
     ends = batch.lengths.cumsum(0).tolist()
-    bounds, start = [0], 0
+    bounds = [0]
+    start = 0
     for row, end in enumerate(ends):
         if end - start > max_tokens and row > bounds[-1]:
             bounds.append(row)
             start = ends[row - 1]
+
     for first, last in pairwise([*bounds, len(ends)]):
         tokens = slice(ends[first - 1] if first else 0, ends[last - 1])
         yield Batch(
-            batch.input_ids[tokens], batch.segment_ids[tokens], batch.position_ids[tokens], batch.lengths[first:last]
+            input_ids=batch.input_ids[tokens],
+            segment_ids=batch.segment_ids[tokens],
+            position_ids=batch.position_ids[tokens],
+            lengths=batch.lengths[first:last],
         )
 
 

@@ -41,14 +41,19 @@ def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
         starts_N = batch.lengths.cumsum(0) - batch.lengths
         if kind == "cls":
             return hidden_TH[copy_to(starts_N, hidden_TH.device)].float()
+
         if kind == "max":
-            rows = zip(starts_N.tolist(), bounds, strict=True)
-            largest = [hidden_TH[start + first : start + last].float().amax(0) for start, (first, last) in rows]
-            return torch.stack(largest)
+            maxima: list[Tensor] = []
+            for start, (first, last) in zip(starts_N.tolist(), bounds, strict=True):
+                maxima.append(hidden_TH[start + first : start + last].float().amax(0))
+            return torch.stack(maxima)
+
         first_N, last_N = torch.tensor(bounds).T
-        text_T = torch.repeat_interleave(torch.arange(len(batch)), last_N - first_N)
-        if bool((last_N - first_N != batch.lengths).any()):
-            begins_N = (last_N - first_N).cumsum(0) - (last_N - first_N)
+        sizes_N = last_N - first_N
+        text_T = torch.repeat_interleave(torch.arange(len(batch)), sizes_N)
+        # Texts of one window use all rows, which need no copy.
+        if bool((sizes_N != batch.lengths).any()):
+            begins_N = sizes_N.cumsum(0) - sizes_N
             rows_T = torch.arange(len(text_T)) + (starts_N + first_N - begins_N)[text_T]
             hidden_TH = hidden_TH[copy_to(rows_T, hidden_TH.device)]
         sums_NH = torch.zeros(len(batch), hidden_TH.shape[1], device=hidden_TH.device)
@@ -58,26 +63,47 @@ def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
 
 
 def pool_windows(kind: str, vectors_WH: Array, text_W: Array, num_texts: int, sizes_W: Array | None = None) -> Array:
-    """One float32 vector per text, [num_texts, H], from those of its windows: their maximum, else their mean.
+    """One float32 vector per text, [num_texts, H], from the vectors of its windows: their maximum, else their mean.
 
-    text_W: the text of each window; each text has one. sizes_W: rows that each window has in the sums of pool_rows, for
-    kind "mean"; None: the vectors are means. Arrays and tensors give the same bits; tensors have gradients.
+    Arrays and tensors give the same bits; tensors have gradients.
+
+    kind: mean, max or cls, whose vectors are averaged.
+    vectors_WH: of the windows.
+    text_W: the text of each window; each text has one.
+    num_texts: number of texts.
+    sizes_W: rows that each window has in the sums of pool_rows, for kind "mean"; None: the vectors are means.
     """
     if kind == "cls" or sizes_W is None:
         sizes_W = text_W * 0 + 1
     if isinstance(vectors_WH, np.ndarray):
-        order_W, counts_N = text_W.argsort(kind="stable"), np.bincount(text_W, minlength=num_texts)
-        starts_N = counts_N.cumsum() - counts_N
-        pooled_NH, join = vectors_WH[order_W[starts_N]], np.maximum if kind == "max" else np.add
-        for place in range(1, counts_N.max(initial=0)):
-            texts = np.flatnonzero(counts_N > place)
-            pooled_NH[texts] = join(pooled_NH[texts], vectors_WH[order_W[starts_N[texts] + place]])
-        if kind != "max":
-            pooled_NH /= np.bincount(text_W, sizes_W, num_texts).astype(np.float32)[:, None]
-        return pooled_NH
+        return _pool_arrays(kind, vectors_WH, text_W, num_texts, sizes_W=sizes_W)
+
     x_WH = vectors_WH.float()  # sums in bf16 stop growing after some hundred windows
     if kind == "max":
         lowest_NH = x_WH.new_full((num_texts, x_WH.shape[1]), -np.inf)
         return lowest_NH.scatter_reduce(0, text_W[:, None].expand_as(x_WH), x_WH, "amax")
+
     sums_NH = x_WH.new_zeros(num_texts, x_WH.shape[1]).index_add(0, text_W, x_WH)
-    return sums_NH / x_WH.new_zeros(num_texts).index_add(0, text_W, sizes_W.float())[:, None]
+    sizes_N = x_WH.new_zeros(num_texts).index_add(0, text_W, sizes_W.float())
+    return sums_NH / sizes_N[:, None]
+
+
+def _pool_arrays(
+    kind: str, vectors_WH: NDArray[Any], text_W: NDArray[Any], num_texts: int, *, sizes_W: NDArray[Any]
+) -> NDArray[Any]:
+    """The windows of a text are added in their order, as torch does: the first of every text, then the second."""
+    join = np.maximum if kind == "max" else np.add
+    order_W = text_W.argsort(kind="stable")
+    counts_N = np.bincount(text_W, minlength=num_texts)
+    starts_N = counts_N.cumsum() - counts_N
+
+    pooled_NH: NDArray[Any] = vectors_WH[order_W[starts_N]]
+    for index in range(1, counts_N.max(initial=0)):
+        texts = np.flatnonzero(counts_N > index)
+        windows = order_W[starts_N[texts] + index]
+        pooled_NH[texts] = join(pooled_NH[texts], vectors_WH[windows])
+
+    if kind != "max":
+        sizes_N = np.bincount(text_W, sizes_W, num_texts).astype(np.float32)
+        pooled_NH /= sizes_N[:, None]
+    return pooled_NH

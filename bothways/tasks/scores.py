@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from bothways.measure import metrics
@@ -20,10 +20,14 @@ class Scores(Mapping[str, Any]):
     """Scores of predictions, a mapping from name to value. The 95 % interval of a score follows it as NAME_interval;
     the number of rows and other counts come last.
 
-    primary: the name of the score that models are compared by. secondary: another score to show with it. maximum: the
-    maximum of the primary score: 1, or 100 (SQuAD's scores). intervals: the intervals, with the bootstrap resamples
-    that pair these scores with those of other predictions for the same rows; None if they were not computed. dtype: the
-    number format in which the model computed, such as "float32"; "" if unknown.
+    primary: the name of the score that models are compared by.
+    by_name: the scores and their intervals.
+    counts: of rows and others.
+    secondary: another score to show with the primary one.
+    maximum: the maximum of the primary score: 1, or 100 (SQuAD's scores).
+    intervals: the intervals, with the bootstrap resamples that pair these scores with the scores of other predictions
+    for the same rows; None if they were not computed.
+    dtype: the number format in which the model computed, such as "float32"; "" if unknown.
     """
 
     primary: str
@@ -48,22 +52,28 @@ class Scores(Mapping[str, Any]):
         return len(self.by_name) + len(self.counts)
 
     def __repr__(self) -> str:
-        return f"Scores({', '.join(f'{name}={value!r}' for name, value in self.items())}; primary: {self.primary})"
+        values = ", ".join(f"{name}={value!r}" for name, value in self.items())
+        return f"Scores({values}; primary: {self.primary})"
 
     @property
     def percentages(self) -> dict[str, float]:
         """The primary and the secondary score in percent."""
-        shown = [self.primary, *([self.secondary] if self.secondary else [])]
-        return {name: float(self.by_name[name]) * (100 / self.maximum) for name in shown}
+        names = [self.primary]
+        if self.secondary:
+            names.append(self.secondary)
+        return {name: float(self.by_name[name]) * (100 / self.maximum) for name in names}
 
 
 @dataclass(frozen=True)
 class Predictions:
     """Predictions and gold labels for rows that the model was not trained on. All entries are JSON values.
 
-    where: the location of each row. groups: the independent unit that a row belongs to: a document or
-    passage, a group of rows, or the first of its near duplicates. details: further values of a row, by task, such as
-    the probabilities of its most likely classes.
+    where: the location of each row.
+    gold: its labels.
+    predicted: its predictions.
+    groups: the independent unit that a row belongs to: a document or passage, a group of rows, or the first of its near
+    duplicates.
+    details: further values of a row, by task, such as the probabilities of its most likely classes.
     """
 
     where: list[str]
@@ -74,16 +84,25 @@ class Predictions:
 
     @staticmethod
     def joined(parts: Iterable["Predictions"]) -> "Predictions":
-        whole = Predictions([], [], [], [], [])
+        whole = Predictions(where=[], gold=[], predicted=[], groups=[], details=[])
         for part in parts:
-            for column in fields(whole):
-                getattr(whole, column.name).extend(getattr(part, column.name))
+            whole.where.extend(part.where)
+            whole.gold.extend(part.gold)
+            whole.predicted.extend(part.predicted)
+            whole.groups.extend(part.groups)
+            whole.details.extend(part.details)
         return whole
 
     def take(self, rows: Iterable[int]) -> "Predictions":
         """These rows only."""
         chosen = [*rows]
-        return Predictions(*([getattr(self, column.name)[row] for row in chosen] for column in fields(self)))
+        return Predictions(
+            where=[self.where[row] for row in chosen],
+            gold=[self.gold[row] for row in chosen],
+            predicted=[self.predicted[row] for row in chosen],
+            groups=[self.groups[row] for row in chosen],
+            details=[self.details[row] for row in chosen],
+        )
 
 
 def count_skipped(skipped: Counter[str]) -> dict[str, int]:

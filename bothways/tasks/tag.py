@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bothways.base.errors import InputError, flag, format_count, join_names
 from bothways.base.io import is_same_file
-from bothways.base.log import escape_line, logger, muted
+from bothways.base.log import logger, muted
+from bothways.base.terminal import escape_line
 from bothways.measure import metrics, report
 from bothways.measure.metrics.entities import entity_scores
 from bothways.measure.metrics.label_errors import label_errors

@@ -60,22 +60,25 @@ class Tagset:
 
     @property
     def scheme(self) -> Scheme:
-        """That of decoded tags."""
+        """The scheme of decoded tags."""
         return "plain" if self.plain else "iob2"
 
     @cached_property
     def readable(self) -> tuple[str, ...]:
         """The names as IOB2 or BIOES, unless they are plain. BILOU becomes BIOES; a name without a prefix ([PAD], X)
         becomes O."""
-        return self.names if self.plain else tuple(_as_bioes(name) for name in self.names)
+        if self.plain:
+            return self.names
+        return tuple(_as_bioes(name) for name in self.names)
 
     @cached_property
     def transitions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Scores added for a path's first label [C], and for each pair of consecutive labels [C, C]: minus infinity if
         I-X would follow neither B-X nor I-X, else 0."""
         is_inside_C = np.array([name.startswith("I-") for name in self.names])
-        index_by_label = {label: index for index, label in enumerate(dict.fromkeys(name[2:] for name in self.names))}
-        label_C = np.array([index_by_label[name[2:]] for name in self.names])
+        labels = [name[2:] for name in self.names]
+        index_by_label = {label: index for index, label in enumerate(dict.fromkeys(labels))}
+        label_C = np.array([index_by_label[label] for label in labels])
         illegal_CC = is_inside_C & (label_C != label_C[:, None])
         return np.where(is_inside_C, -np.inf, 0.0), np.where(illegal_CC, -np.inf, 0.0)
 
@@ -88,10 +91,10 @@ class Tagset:
         distinct = sorted(set(tags))
         if plain:
             return Tagset.from_names(distinct, "plain")
-        labels = dict.fromkeys(tag[2:] for tag in distinct if tag != OUTSIDE)
-        return Tagset.from_names(
-            (OUTSIDE, *(prefix + label for label in sorted(labels) for prefix in ("B-", "I-"))), "iob2"
-        )
+        names = [OUTSIDE]
+        for label in sorted({tag[2:] for tag in distinct if tag != OUTSIDE}):
+            names += [f"B-{label}", f"I-{label}"]
+        return Tagset.from_names(names, "iob2")
 
 
 # --- training labels --------------------------------------------------------------------------------------------------
@@ -120,28 +123,27 @@ def label_windows(
 ) -> list[LabelledWindow]:
     """The windows of join_words(words) with their labels; each label counts once, in the window that owns its row.
 
-    tags: IOB2 or plain, one per word. The first of BERT's words in an entity X is B-X, the others are I-X; a plain tag
-    labels all of them. Words that BERT drops have no label; with strict=False, neither have words with a tag that is
-    not in the tagset. InputError, beginning with `where`, for an unknown tag or a wrong number of tags.
+    The first of BERT's words in an entity X is B-X, the others are I-X; a plain tag
+    labels all of them. Words that BERT drops have no label.
+
+    windows: of the text.
+    words: of the text.
+    tags: IOB2 or plain, one per word.
+    tagset: the labels of the tagger.
+    where: the location of the text, for messages.
+    strict: False: words with a tag that is not in the tagset have no label.
+
+    InputError, beginning with `where`, for an unknown tag or a wrong number of tags.
     """
     if len(words) != len(tags):
         raise InputError(
             f"{where}: {format_count(len(words), 'word')} but {format_count(len(tags), 'tag')}; give one tag per word"
         )
-    index_by_name = {name: index for index, name in enumerate(tagset.names)}
     bert = bert_words(windows)
-    labels, starts, last_word = [], _entity_starts(tags), -1
-    for word in align_words(words, bert)[0].tolist():
-        tag = tags[word]
-        name = tag if tagset.plain or tag == OUTSIDE else ("B-" if last_word < starts[word] else "I-") + tag[2:]
-        last_word = word
-        if tag not in index_by_name:
-            name = tag
-        if name not in index_by_name and strict:
-            raise InputError(f"{where}: tag {tag!r} of {words[word]!r} is unknown; known: {', '.join(tagset.names)}")
-        labels.append(index_by_name.get(name, UNKNOWN))
-    labels_W = np.array(labels, np.int64)
-    labelled = []
+    word_W, _ = align_words(words, bert)
+    labels_W = _label_words(word_W.tolist(), words, tags, tagset, where=where, strict=strict)
+
+    labelled: list[LabelledWindow] = []
     for window, (low, high) in zip(windows, own_rows(windows), strict=True):
         row_W = bert.first_W + 1 - window.ranges[0][1]
         counts_W = (low <= row_W) & (row_W < high) & (labels_W != UNKNOWN)
@@ -149,12 +151,44 @@ def label_windows(
     return labelled
 
 
+def _label_words(
+    word_W: Sequence[int],
+    words: Sequence[str],
+    tags: Sequence[str],
+    tagset: Tagset,
+    *,
+    where: str,
+    strict: bool,
+) -> Indices:
+    """The index of the label of each of BERT's words, [W]. word_W: the pre-split word of each."""
+    index_by_name = {name: index for index, name in enumerate(tagset.names)}
+    starts = _entity_starts(tags)
+    labels: list[int] = []
+    last_word = -1
+    for word in word_W:
+        tag = tags[word]
+        if tagset.plain or tag == OUTSIDE or tag not in index_by_name:
+            name = tag
+        elif last_word < starts[word]:
+            name = f"B-{tag[2:]}"
+        else:
+            name = f"I-{tag[2:]}"
+        last_word = word
+
+        if name not in index_by_name and strict:
+            raise InputError(f"{where}: tag {tag!r} of {words[word]!r} is unknown; known: {', '.join(tagset.names)}")
+        labels.append(index_by_name.get(name, UNKNOWN))
+    return np.array(labels, np.int64)
+
+
 def _entity_starts(tags: Sequence[str]) -> list[int]:
     """For each word, the first word of its entity; the word itself if it does not continue an entity."""
     starts: list[int] = []
+    previous = OUTSIDE
     for word, tag in enumerate(tags):
-        continues = word > 0 and tag[:2] == "I-" and tags[word - 1] != OUTSIDE and tags[word - 1][2:] == tag[2:]
+        continues = tag[:2] == "I-" and previous != OUTSIDE and previous[2:] == tag[2:]
         starts.append(starts[-1] if continues else word)
+        previous = tag
     return starts
 
 
@@ -169,11 +203,19 @@ def decode_entities(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tags
     bert = bert_words(windows)
     text = bert.source.text
     assert isinstance(text, str)
-    entities = []
     spans, probability_W = _spans(scores_SC[bert.first_W + 1], tagset)
+
+    entities: list[Entity] = []
     for label, first, last in spans:
         start, end = char_span(bert.source, int(bert.first_W[first]), int(bert.last_W[last - 1]))
-        entities.append(Entity(label, text[start:end], start, end, float(probability_W[first:last].mean())))
+        entity = Entity(
+            label=label,
+            text=text[start:end],
+            start=start,
+            end=end,
+            score=float(probability_W[first:last].mean()),
+        )
+        entities.append(entity)
     return entities
 
 
@@ -186,7 +228,8 @@ def decode_word_tags(windows: Sequence[Encoding], scores_SC: Scores, words: Sequ
     bert = bert_words(windows)
     word_W, is_first_W = align_words(words, bert)
     bert_spans, _ = _spans(scores_SC[bert.first_W + 1], tagset)
-    spans = []
+
+    spans: list[Span] = []
     for label, first, last in bert_spans:
         covered = word_W[first:last][is_first_W[first:last]].tolist()
         if tagset.plain:
@@ -201,8 +244,8 @@ def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Se
     words that BERT drops."""
     bert = bert_words(windows)
     word_W, is_first_W = align_words(words, bert)
-    exact_WC = scores_SC[bert.first_W + 1].astype(np.float64)
-    probabilities_WC = np.exp(exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True))
+    probabilities_WC = np.exp(_log_probabilities(scores_SC[bert.first_W + 1]))
+
     probabilities = np.zeros((len(words), scores_SC.shape[1]))
     probabilities[word_W[is_first_W]] = probabilities_WC[is_first_W]
     return probabilities
@@ -210,15 +253,23 @@ def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Se
 
 def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.float64]]:
     """Spans of BERT's words, and the probability of each word's label, [W]."""
-    exact_WC = scores_WC.astype(np.float64)
-    log_WC = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
+    log_WC = _log_probabilities(scores_WC)
     labels_W = viterbi(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
     probability_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
-    return tags_to_spans([tagset.readable[label] for label in labels_W], tagset.scheme), probability_W
+
+    tags = [tagset.readable[label] for label in labels_W]
+    return tags_to_spans(tags, tagset.scheme), probability_W
+
+
+def _log_probabilities(scores_WC: Scores) -> NDArray[np.float64]:
+    exact_WC = scores_WC.astype(np.float64)
+    log_WC: NDArray[np.float64] = exact_WC - np.logaddexp.reduce(exact_WC, axis=1, keepdims=True)
+    return log_WC
 
 
 def _as_bioes(name: str) -> str:
-    name = BIOES_FROM_BILOU.get(name[:1], name[:1]) + name[1:] if name[1:2] == "-" else name
+    if name[1:2] == "-":
+        name = BIOES_FROM_BILOU.get(name[:1], name[:1]) + name[1:]
     return name if SPAN_TAG.fullmatch(name) else OUTSIDE
 
 
@@ -229,13 +280,19 @@ def viterbi(log_WC: NDArray[np.float64], tagset: Tagset) -> Indices:
     """
     starts_C, steps_CC = tagset.transitions
     labels_W: Indices = log_WC.argmax(1)
-    if not len(labels_W) or (starts_C[labels_W[0]] == 0 and not steps_CC[labels_W[:-1], labels_W[1:]].any()):
+    if not len(labels_W):
         return labels_W
-    best_C, backpointers = starts_C + log_WC[0], []
+    is_legal = starts_C[labels_W[0]] == 0 and not steps_CC[labels_W[:-1], labels_W[1:]].any()
+    if is_legal:
+        return labels_W
+
+    best_C = starts_C + log_WC[0]
+    backpointers: list[Indices] = []
     for log_C in log_WC[1:]:
         reached_CC = best_C[:, None] + steps_CC  # [previous label, label]
         backpointers.append(reached_CC.argmax(0))
         best_C = reached_CC.max(0) + log_C
+
     path = [int(best_C.argmax())]
     for previous_C in reversed(backpointers):
         path.append(int(previous_C[path[-1]]))

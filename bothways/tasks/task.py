@@ -30,7 +30,7 @@ Row = TypeVar("Row")
 Prediction = TypeVar("Prediction")
 Item = tuple[str, str | None]  # a text and perhaps its pair
 Schema = Mapping[str, Any]  # of JSON
-# What a row of input is: a text or a pair, as the model reads them; a text; a question and its passage.
+# A row of input: a text or a pair, as the model reads them; a text; a question and its passage.
 InputKind = Literal["texts", "single texts", "questions"]
 
 
@@ -92,7 +92,7 @@ class Result(Protocol):
 
 class Evaluator(ABC, Generic[Row, Prediction]):
     """Predictions for rows of one task, and their scores. Rows without labels are scored by how many predictions equal
-    those of another model, the reference. agreement: the name of that percentage."""
+    the predictions of another model, the reference. agreement: the name of that percentage."""
 
     agreement: ClassVar[str] = "same label"
 
@@ -122,12 +122,16 @@ class Evaluator(ABC, Generic[Row, Prediction]):
         return None
 
     def compare(self, gold: Any, predictions: Any, units: Any = None, *, intervals: bool = True) -> Scores:
-        """The scores of predictions from any source. units: rows of a unit are not independent of each other; None: all
-        rows are. intervals: with 95 % intervals."""
+        """The scores of predictions from any source.
+
+        gold, predictions: as `columns` returns them.
+        units: rows of a unit are not independent of each other; None: all rows are.
+        intervals: with 95 % intervals.
+        """
         raise NotImplementedError
 
     def agree(self, predictions: Sequence[Any], reference: Sequence[Any] | None) -> Scores:
-        """The percentage of predictions that equal those of the reference."""
+        """The percentage of predictions that equal the predictions of the reference."""
         assert reference is not None
         share = 100 * sum(map(eq, predictions, reference)) / len(reference)
         return Scores(self.agreement, {self.agreement: share}, maximum=100)
@@ -177,17 +181,21 @@ def firsts(items: Sequence[Item]) -> list[str]:
 def split_pairs(rows: Sequence[tuple[Any, ...]]) -> tuple[list[str], list[str] | None]:
     """The first texts of items or rows, and the second texts; None if there are none. Rows do not mix pairs and single
     texts."""
-    return [row[0] for row in rows], [row[1] for row in rows if row[1] is not None] or None
+    texts = [row[0] for row in rows]
+    pairs = [row[1] for row in rows if row[1] is not None]
+    return texts, pairs or None
 
 
 @dataclass(frozen=True)
 class Route:
     """A route of the server: POST `path` with a text, or texts, as `inputs`.
 
-    summary, fields, answer: for its description; required fields end in *. reads: the form of `inputs`; "sequences" are
-    texts or pairs. compute: a function of a module, (model, items, reading options, the options) -> a value per item.
-    options: integers of the body that `compute` takes, as (default, least, most). shares: numbers from 0 to 1 of the
-    body that `compute` takes, None if they are not given. flags: those that only `shape` reads.
+    summary, fields, answer: for its description; required fields end in *.
+    reads: the form of `inputs`; "sequences" are texts or pairs.
+    compute: a function of a module, (model, items, reading options, the options) -> a value per item.
+    options: integers of the body that `compute` takes, as (default, least, most).
+    shares: numbers from 0 to 1 of the body that `compute` takes, None if they are not given.
+    flags: fields of the body that only `shape` reads.
     shape: the JSON of an item, from the model, that value, and the options and flags of the request (None: not given).
     """
 
@@ -209,10 +217,14 @@ class Route:
 class Task(ABC):
     """A task. Attributes are for `predict` and for messages.
 
-    name: as in TASKS. inputs: the name of a row. options: of `predict`, besides those of reading (OPTIONS).
-    route: of the server, "" if it has none. routes: those that this task adds. gold: content of the gold files that
-    `score_file` reads ("labels", "tags", "answers", "ranking"); "": none. evaluate_options: those that only the
-    `evaluate` of this task reads, for `evaluate_data`. skips_rows: whether it can skip unreadable rows.
+    name: as in TASKS.
+    inputs: the name of a row.
+    options: of `predict`, besides the options of reading (OPTIONS).
+    route: of the server, "" if it has none.
+    routes: the routes that this task adds.
+    gold: content of the gold files that `score_file` reads ("labels", "tags", "answers", "ranking"); "": none.
+    evaluate_options: the options that only the `evaluate` of this task reads, for `evaluate_data`.
+    skips_rows: whether it can skip unreadable rows.
     """
 
     name: ClassVar[str]
@@ -233,7 +245,12 @@ class Task(ABC):
     def read(
         self, model: LoadedModel, files: Sequence[TableSource], columns: Any, *, need_labels: bool
     ) -> LabelledRows:
-        """The rows of files for a model of this task. columns: settings with the names of columns.
+        """The rows of files for a model of this task.
+
+        model: of this task.
+        files: to be read one after another.
+        columns: settings with the names of columns.
+        need_labels: whether rows without labels are an error.
 
         InputError if a file cannot be read, lacks labels that are needed, or has some that are unknown to the model.
         """
@@ -242,11 +259,12 @@ class Task(ABC):
         """Scores on files, by default with labels. columns: settings of `evaluate`, with the names of columns and the
         options that only this task reads."""
         table = self.read(model, files, columns, need_labels=True)
-        scores = table.evaluator.score(table.rows, table.evaluator.predict(model, table.rows), intervals=True)
+        predictions = table.evaluator.predict(model, table.rows)
+        scores = table.evaluator.score(table.rows, predictions, intervals=True)
         return replace(scores, counts={**scores.counts, **table.counts})
 
     def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
-        """The predictions for rows of a file, as written by `predict`. options: those of reading, and of the task."""
+        """The predictions for rows of a file, as written by `predict`. options: of reading, and of the task."""
         model.classify([])  # InputError, which names the heads of the model
         raise NotImplementedError
 
@@ -260,18 +278,31 @@ class Task(ABC):
         return 1
 
     def score_file(self, predictions: Path, gold: Path, columns: Evaluate) -> Scores:
-        """The scores of a file of predictions against a gold file. columns: settings with names of the gold file's
-        columns; those of words and tags, and the encoding, are of both files. InputError if the files do not match."""
+        """The scores of a file of predictions against a gold file.
+
+        predictions, gold: the files.
+        columns: settings with names of the gold file's columns; the columns of words and tags, and the encoding, are of
+        both files.
+
+        InputError if the files do not match.
+        """
         raise InputError(f"there are no files of predictions to {self.name}")
 
     def facts(
         self, model: LoadedModel, texts: Sequence[str], question: str, min_score: float | None = None
     ) -> list[list[dict[str, Any]]]:
-        """The rows of `extract` for each text, without its place in a file. min_score: leave out those of a lower
-        score."""
+        """The rows of `extract` for each text, without its place in a file. question: for a model that answers.
+        min_score: leave out rows of a lower score."""
         raise InputError(f"a model to {self.name} extracts nothing")
 
 
 def fact(kind: str, name: str, text: str, start: int, end: int, score: float) -> dict[str, Any]:
     """A row of `extract`: characters [start, end) of a text with a kind and a name."""
-    return {"kind": kind, "name": name, "text": text, "start": start, "end": end, "score": round(score, 4)}
+    return {
+        "kind": kind,
+        "name": name,
+        "text": text,
+        "start": start,
+        "end": end,
+        "score": round(score, 4),
+    }

@@ -21,11 +21,15 @@ def read_one_or_many(
 
     names: names of the arguments, for messages. InputError if one of them is a single string and the other is not.
     """
-    if isinstance(texts, str) and (pairs is None or isinstance(pairs, str)):
-        return [texts], None if pairs is None else [pairs], True
-    if isinstance(texts, str):
+    if not isinstance(texts, str):
+        lists = read_texts(names[0], texts)
+        return lists, None if pairs is None else read_texts(names[1], pairs), False
+
+    if pairs is None:
+        return [texts], None, True
+    if not isinstance(pairs, str):
         raise InputError(f"{names[0]} is a single string but {names[1]} is not; give two strings or two lists")
-    return read_texts(names[0], texts), None if pairs is None else read_texts(names[1], pairs), False
+    return [texts], [pairs], True
 
 
 def read_texts(name: str, texts: Any) -> list[str]:
@@ -47,11 +51,12 @@ def read_words(words: Any) -> tuple[list[Sequence[str]], bool]:
     values = _read_values("words", words)
     if values and isinstance(values[0], str):
         return [read_texts("words", values)], True
-    lists = [read_texts(f"words[{number}]", text) for number, text in enumerate(values)]
-    return [
-        value if isinstance(value, tuple) and [*value] == checked else checked
-        for value, checked in zip(values, lists, strict=True)
-    ], False
+    lists: list[Sequence[str]] = []
+    for number, value in enumerate(values):
+        checked = read_texts(f"words[{number}]", value)
+        is_same = isinstance(value, tuple) and [*value] == checked
+        lists.append(value if is_same else checked)
+    return lists, False
 
 
 def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:
@@ -69,11 +74,13 @@ def whole_number(name: str, value: Any, minimum: int, unit: str = "") -> int:
 def _read_values(name: str, texts: Any) -> list[Any]:
     if isinstance(texts, str | bytes):
         raise InputError(f"{name} is a single string; give a list of {name}: [{name.removesuffix('s')}]")
-    if (columns := _column_names(texts)) is not None:
+    columns = _column_names(texts)
+    if columns is not None:
         listed = ", ".join(map(str, columns[:9])) or "none"
         raise InputError(f"{name} is a table ({type(texts).__name__}) with columns {listed}; give one of its columns")
     if isinstance(texts, Set) or not isinstance(texts, Iterable):
         raise InputError(f"{name} is {shorten(repr(texts))}; give a list of {name}")
+
     # Iterating over Arrow and NumPy columns gives their own scalar types; these methods give Python objects.
     convert = getattr(texts, "to_pylist", None) or getattr(texts, "tolist", None)
     values = convert() if convert else list(texts)
@@ -93,19 +100,25 @@ def _column_names(texts: Any) -> list[Any] | None:
     return None
 
 
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
 Long = Literal["windows", "error", "truncate"]
 NUM_SPECIALS = 2  # [CLS] and [SEP] of a single text
 SMALLEST_WINDOW = NUM_SPECIALS + 1
-WINDOW, OVERLAP = 512, 128  # defaults
+WINDOW = 512  # tokens, by default
+OVERLAP = 128  # text tokens that two windows share, by default
 
 
 @dataclass(frozen=True)
 class WindowPolicy:
     """How texts longer than a window are read.
 
-    size: maximum tokens of a window, special tokens included. overlap: text tokens shared by neighbouring windows.
+    size: maximum tokens of a window, special tokens included.
+    overlap: text tokens shared by neighbouring windows.
     long: "windows" reads the whole text in overlapping windows; "truncate" keeps the first window; "error" raises
-    RowsError. max_length: the longest input of the model; None if `size` never exceeds it.
+    RowsError.
+    max_length: the longest input of the model; None if `size` never exceeds it.
 
     Sizes above max_length are reduced to it. An overlap that leaves no stride becomes a quarter of the window. A pair
     whose first text does not leave MIN_WINDOW_TEXT tokens for the second gets a larger window, up to max_length.
@@ -126,9 +139,11 @@ class WindowPolicy:
         self, *, size: int | None = None, overlap: int | None = None, long: Long | None = None
     ) -> "WindowPolicy":
         """A copy with other values; None keeps a value. Another size without an overlap takes the default overlap."""
+        if size is None:
+            size = self.size
         if overlap is None:
-            overlap = self.overlap if size in (None, self.size) else OVERLAP
-        return replace(self, size=self.size if size is None else size, overlap=overlap, long=long or self.long)
+            overlap = self.overlap if size == self.size else OVERLAP
+        return replace(self, size=size, overlap=overlap, long=long or self.long)
 
     @property
     def read_size(self) -> int:
@@ -138,30 +153,15 @@ class WindowPolicy:
     def split(self, encodings: Sequence[Encoding], names: Sequence[str] | None = None) -> list[list[Encoding]]:
         """The windows of each encoding; in a pair, the first text stays whole and the second is split.
 
-        names: locations of the encodings for error messages; default "pairs[2]". RowsError if a first
-        text leaves too little room for the second, or if a text is too long and `long` is "error".
+        names: locations of the encodings for error messages; default "pairs[2]".
+
+        RowsError if a first text leaves too little room for the second, or if a text is too long and `long` is "error".
         """
-        sizes: list[int] = []
-        errors: dict[int, str] = {}
-        for row, encoding in enumerate(encodings):
-            try:
-                sizes.append(self._size_for(encoding))
-            except InputError as error:
-                errors[row] = str(error)
-        if errors:
-            row = min(errors)
-            raise RowsError(f"{names[row] if names else f'pairs[{row}]'}: {errors[row]}", errors)
+        sizes = self._sizes(encodings, names)
         lengths = {row: len(encoding) for row, encoding in enumerate(encodings) if len(encoding) > sizes[row]}
         if lengths and self.long == "error":
-            limit = sizes[min(lengths)]
-            raise RowsError(
-                f"{len(lengths)} of {len(encodings)} texts are longer than {limit} tokens (up to "
-                f"{max(lengths.values())})",
-                {
-                    row: f"longer than {sizes[row]} tokens ({length}); shorten it, or read it in windows"
-                    for row, length in lengths.items()
-                },
-            )
+            raise _too_long_error(lengths, sizes)
+
         windows = [self._slide(encoding, size) for encoding, size in zip(encodings, sizes, strict=True)]
         if lengths and self.long == "truncate":
             windows = [parts[:1] for parts in windows]
@@ -170,6 +170,22 @@ class WindowPolicy:
                 f"longest had {max(lengths.values())}); long=windows reads them whole"
             )
         return windows
+
+    def _sizes(self, encodings: Sequence[Encoding], names: Sequence[str] | None) -> list[int]:
+        """The window size for each encoding. RowsError names all pairs whose first text is too long."""
+        sizes: list[int] = []
+        errors: dict[int, str] = {}
+        for row, encoding in enumerate(encodings):
+            try:
+                sizes.append(self._size_for(encoding))
+            except InputError as error:
+                errors[row] = str(error)
+
+        if errors:
+            row = min(errors)
+            name = names[row] if names else f"pairs[{row}]"
+            raise RowsError(f"{name}: {errors[row]}", errors)
+        return sizes
 
     def _size_for(self, encoding: Encoding) -> int:
         """The window for an encoding, larger than usual if the first text of a pair needs it."""
@@ -192,19 +208,36 @@ class WindowPolicy:
         source, first, last = encoding.ranges[-1]
         room = size - len(encoding) + last - first
         return source.tokenizer.split_windows(
-            encoding, size=size, overlap=self._overlap_for(size, room), cut=self.long == "truncate"
+            encoding,
+            size=size,
+            overlap=self._overlap_for(size, room),
+            cut=self.long == "truncate",
         )
 
     def _overlap_for(self, size: int, room: int) -> int:
         """room: text tokens of a window."""
         if self.long != "windows":
             return 0
+
         overlap = self.overlap if size == self.read_size else size // 4
         if self.size > size:
             overlap = min(overlap, size // 4)
         if overlap + NUM_SPECIALS >= size:
             overlap = size // 4
         return overlap if overlap < room else room // 4
+
+
+def _too_long_error(lengths: Mapping[int, int], sizes: Sequence[int]) -> RowsError:
+    """lengths: of the texts that are too long, by row. sizes: the limit of every text."""
+    limit = sizes[min(lengths)]
+    longest = max(lengths.values())
+    errors: dict[int, str] = {}
+    for row, length in lengths.items():
+        errors[row] = f"longer than {sizes[row]} tokens ({length}); shorten it, or read it in windows"
+    return RowsError(
+        f"{len(lengths)} of {len(sizes)} texts are longer than {limit} tokens (up to {longest})",
+        errors,
+    )
 
 
 def is_truncated(windows: Sequence[Encoding]) -> bool:
@@ -225,12 +258,13 @@ def own_rows(windows: Sequence[Encoding]) -> list[tuple[int, int]]:
     Tokens that two windows share are divided at the middle: each token is taken from the window in which it is
     furthest from a cut. [CLS] comes from the first window, [SEP] from the last.
     """
-    first_tokens = [window.ranges[-1][1] for window in windows]
     bounds = [(bound + 1) // 2 for bound in span_bounds(windows)]
-    rows = [
-        (bounds[index] - first + 1, bounds[index + 1] - first + 1)  # + 1 for [CLS]
-        for index, first in enumerate(first_tokens)
-    ]
+    rows: list[tuple[int, int]] = []
+    for window, (first, last) in zip(windows, pairwise(bounds), strict=True):
+        _, first_token, _ = window.ranges[-1]
+        shift = 1 - first_token  # 1 for [CLS]
+        rows.append((first + shift, last + shift))
+
     rows[0] = (0, rows[0][1])
     rows[-1] = (rows[-1][0], rows[-1][1] + 1)
     return rows
@@ -243,10 +277,17 @@ def span_bounds(windows: Sequence[Encoding]) -> list[int]:
     span if any window does.
     """
     ranges = [window.ranges[-1][1:] for window in windows]
-    shared = [right_first + left_last for (_, left_last), (right_first, _) in pairwise(ranges)]
-    return [0, *shared, 2 * ranges[-1][1]]
+    bounds = [0]
+    for (_, left_last), (right_first, _) in pairwise(ranges):
+        bounds.append(right_first + left_last)
+    _, last = ranges[-1]
+    bounds.append(2 * last)
+    return bounds
 
 
 def merge_rows(windows: Sequence[Encoding], rows: Iterable[NDArray[np.float32]]) -> NDArray[np.float32]:
     """One row per token of the whole text, [S, *], from the rows of its windows."""
-    return np.concatenate([row[first:last] for row, (first, last) in zip(rows, own_rows(windows), strict=True)])
+    parts = []
+    for window_rows, (first, last) in zip(rows, own_rows(windows), strict=True):
+        parts.append(window_rows[first:last])
+    return np.concatenate(parts)

@@ -24,7 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from bothways.base.errors import InputError, UsageError, flag
-from bothways.base.log import format_duration, logger, muted
+from bothways.base.log import logger, muted
+from bothways.base.progress import format_duration
 from bothways.model.losses import Losses
 from bothways.model.parameters import CPU
 from bothways.text.batch import Batch

@@ -11,7 +11,15 @@ import torch
 
 from bothways.base.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.base.errors import needs_package
-from bothways.base.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress, working
+from bothways.base.progress import (
+    LINE_EVERY,
+    ProgressBar,
+    draws_bars,
+    format_duration,
+    heartbeat,
+    show_progress,
+    working,
+)
 from bothways.model.config import EncoderConfig, RandomBlocksConfig
 from bothways.text.batch import Batch
 from bothways.training.distributed import Processes

@@ -18,7 +18,8 @@ import bothways
 from bothways.base.device import describe_hardware
 from bothways.base.errors import InputError, flag
 from bothways.base.io import check_target, full_disk_named, list_entries, remove_leftovers, to_json, write_atomic
-from bothways.base.log import logger, working
+from bothways.base.log import logger
+from bothways.base.progress import working
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.model.parameters import CPU

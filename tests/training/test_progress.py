@@ -2,7 +2,8 @@
 
 import pytest
 
-from bothways.base.log import Heartbeat, messages_to
+from bothways.base.log import messages_to
+from bothways.base.progress import Heartbeat
 from bothways.training import progress
 from bothways.training.progress import TrainingProgress, format_duration
 

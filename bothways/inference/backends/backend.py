@@ -30,7 +30,8 @@ class Backend(ABC):
     """A model, on a device ("cpu", "cuda:0"), in a number format ("float32", "bfloat16"), computed by a library
     ("numpy", "torch").
 
-    description: its labels, metadata and pooling. heads: number of outputs of each head by name (model/heads.py).
+    description: its labels, metadata and pooling.
+    heads: number of outputs of each head by name (model/heads.py).
     truncated_texts: number of texts that were truncated so far.
     """
 
@@ -59,7 +60,7 @@ class Backend(ABC):
         """Write the model into a directory."""
 
     def prepare_to_fork(self) -> None:  # noqa: B027
-        """Make, without starting threads, what processes that are forked now would each make for themselves."""
+        """Compute caches that forked processes share, without starting threads: none would be in the child."""
 
     def text_scores(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions

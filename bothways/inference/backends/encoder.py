@@ -23,7 +23,7 @@ from bothways.base.device import choose_device, choose_dtype, num_cores, single_
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import muted
 from bothways.inference.backends.tokens import TokenBackend
-from bothways.inference.reading import ReadOptions, Rows, run_options, shown
+from bothways.inference.reading import ReadOptions, Rows, run_options, showing
 from bothways.inference.runner import BatchRunner, TokenModel
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -68,13 +68,17 @@ class EncoderBackend(TokenBackend):
         """A backend for a checkpoint that has been loaded.
 
         module: computes in place of the checkpoint's own model, such as an ONNX session.
+        dtype, device: as in `bothways.load`.
         source: directory of the checkpoint, if the loaded weights are not float32.
         read: reads the checkpoint in that directory.
         window: the default window size; None means as in fine-tuning, else 512.
+        batch_tokens: maximum tokens of a batch; None: see runner.py.
         """
         self.torch_device = choose_device(device)
         self.torch_dtype = choose_dtype(dtype, self.torch_device)
-        self.device, self.dtype = str(self.torch_device), str(self.torch_dtype).removeprefix("torch.")
+        self.device = str(self.torch_device)
+        self.dtype = str(self.torch_dtype).removeprefix("torch.")
+
         self.checkpoint = loaded
         self.description = loaded
         self.source = source
@@ -84,11 +88,18 @@ class EncoderBackend(TokenBackend):
             model = loaded.model if source or self.torch_dtype is torch.float32 else deepcopy(loaded.model)
             move_model(model, self.torch_device, self.torch_dtype)
             module = model.eval()
-        self.module, self.heads = module, module.num_outputs
+        self.module = module
+        self.heads = module.num_outputs
+        self.config = module.config
+
         if batch_tokens is not None:
             batch_tokens = whole_number("batch_tokens", batch_tokens, 1)
-        self.runner = BatchRunner(module, device=self.torch_device, dtype=self.torch_dtype, batch_tokens=batch_tokens)
-        self.config = module.config
+        self.runner = BatchRunner(
+            module,
+            device=self.torch_device,
+            dtype=self.torch_dtype,
+            batch_tokens=batch_tokens,
+        )
         self.set_windows(window)
 
     @classmethod
@@ -105,9 +116,11 @@ class EncoderBackend(TokenBackend):
         number_format = choose_dtype(dtype, choose_device(device))
         # Rounded weights cannot be saved, so `save` reads the exact ones again from here.
         source = None if number_format is torch.float32 else directory.place.resolve()
+        # So that a process can be forked after the model was loaded.
         with single_thread():
             loaded = read(directory, number_format)
             backend = cls(loaded, dtype=dtype, device=device, source=source, read=read, **options)
+
         if backend.task == "embed":
             for note in vector_notes(directory, loaded.model.config.max_position_embeddings):
                 directory.warn(note)
@@ -129,7 +142,8 @@ class EncoderBackend(TokenBackend):
     def facts(self) -> dict[str, Any]:
         model = self.checkpoint.model
         facts = self.size_facts(sum(value.numel() for value in model.state_dict().values()))
-        if isinstance(adapter := self.description.metadata.get("adapter"), Mapping):
+        adapter = self.description.metadata.get("adapter")
+        if isinstance(adapter, Mapping):
             facts["adapter"] = adapter.get("kind")
         if is_int8(model):
             facts["number format"] = "int8, in most linear layers"
@@ -150,13 +164,14 @@ class EncoderBackend(TokenBackend):
         if self.torch_dtype is torch.float32 or self.checkpoint.model.adapter is not None:
             checkpoint.save(self.checkpoint, target)
             return
+        exact = self.checkpoint.model
         try:
             with muted():
-                exact = self.checkpoint.model
                 if self.source:
-                    exact = read_unchanged(self.source, lambda place: self.read(place, torch.float32)).model
+                    exact = read_unchanged(self.source, lambda directory: self.read(directory, torch.float32)).model
         except MissingFile as error:
             raise MissingFile(f"the float32 weights to be saved are gone ({error})") from None
+
         if not _is_rounded(self.model, exact):
             raise InputError(
                 f"the {self.dtype} weights are not those of {self.source or 'the checkpoint'} rounded, so one of them "
@@ -192,15 +207,18 @@ class EncoderBackend(TokenBackend):
         from bothways.model.states import attention_weights
 
         config = self.config
-        if len(encoding) > (limit := min(ATTENTION_TOKENS, config.max_position_embeddings)):
+        limit = min(ATTENTION_TOKENS, config.max_position_embeddings)
+        if len(encoding) > limit:
             raise InputError(f"the text has {len(encoding)} tokens; attention is for at most {limit}, shorten it")
         if config.sparse_attention is not None:
             raise InputError(
                 f"the attention of a model of type {self.description.model_type} is sparse, without a weight for every "
                 "pair of tokens; use a model of another family, such as bert"
             )
+
+        batch = Batch.from_encodings([encoding]).to(self.torch_device)
         with torch.inference_mode():
-            weights_LNSS = attention_weights(self.model, Batch.from_encodings([encoding]).to(self.torch_device))
+            weights_LNSS = attention_weights(self.model, batch)
         return weights_LNSS.cpu().numpy()
 
     def hidden_rows(self, windows: Sequence[Sequence[Encoding]], options: ReadOptions) -> list[list[Rows]]:
@@ -214,31 +232,42 @@ class EncoderBackend(TokenBackend):
     ) -> list[list[Words]]:
         num_words = len(self.tokenizer)
 
+        def guess_words(hidden_H: Tensor) -> Words:
+            scores_V = self.module.word_scores(hidden_H[None])[0]
+            probabilities_V = scores_V.float().softmax(-1).cpu()
+            values, ids = probabilities_V[:num_words].topk(min(top, num_words))
+            return values.tolist(), ids.tolist()
+
         def guess(hidden_TH: Tensor, batch: Batch, rows_of_windows: list[tuple[int, ...]]) -> list[list[Words]]:
             guesses = []
-            for hidden_SH, rows in zip(hidden_TH.split(batch.lengths.tolist()), rows_of_windows, strict=True):
-                of_window = []
-                for row in rows:
-                    scores_V = self.module.word_scores(hidden_SH[row][None])[0].float().softmax(-1).cpu()
-                    values, ids = scores_V[:num_words].topk(min(top, num_words))
-                    of_window.append((values.tolist(), ids.tolist()))
-                guesses.append(of_window)
+            windows_SH = hidden_TH.split(batch.lengths.tolist())
+            for hidden_SH, rows_of_window in zip(windows_SH, rows_of_windows, strict=True):
+                guesses.append([guess_words(hidden_SH[row]) for row in rows_of_window])
             return guesses
 
         return self.runner.run(windows, guess, rows, **run_options(options))
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = self.pooling_kind(pooling)
+        is_few = len(texts) < TEXTS_AHEAD.get(self.torch_device.type, math.inf)
+        # An error names all texts that are too long, so they are all read first.
         names_rows = self.window_policy.changed(long=options.get("long")).long == "error"
-        if len(texts) < TEXTS_AHEAD.get(self.torch_device.type, math.inf) or names_rows:
+        if is_few or names_rows:
             return self.pooled_texts(self.encode(texts, None, options), kind, options)
-        progress: ReadOptions = {**options, "progress": None}
+        return self._text_vectors_ahead(texts, kind, options)
+
+    def _text_vectors_ahead(self, texts: Sequence[str], kind: str, options: ReadOptions) -> Rows:
+        """A vector per text; processes tokenize the next texts while the device computes."""
+        part_options: ReadOptions = {**options, "progress": None}
         parts: list[Rows] = []
-        with shown(options.get("progress"), len(texts)) as show, without_garbage_collection():
+        num_done = 0
+        with showing(options.get("progress"), len(texts)) as show, without_garbage_collection():
             ahead = chain.from_iterable(self.tokenizer.encode_ahead(texts, num_cores()))
             for encodings in prefetch(chunked(ahead, TEXTS_PER_PART)):
-                parts.append(self.pooled_texts(self.split(encodings, options), kind, progress))
-                show(sum(map(len, parts)), len(texts))
+                vectors_nH = self.pooled_texts(self.split(encodings, options), kind, part_options)
+                parts.append(vectors_nH)
+                num_done += len(vectors_nH)
+                show(num_done, len(texts))
         return np.concatenate(parts)
 
     def pooled_windows(
@@ -263,7 +292,8 @@ class EncoderBackend(TokenBackend):
 
 def _is_rounded(module: Model, exact: Model) -> bool:
     """Whether a model has the weights of another one, each rounded to its own number format."""
-    rounded, stored = module.state_dict(), exact.state_dict()
-    return rounded.keys() == stored.keys() and all(
-        stored[name].to(value).equal(value) for name, value in rounded.items()
-    )
+    rounded = module.state_dict()
+    stored = exact.state_dict()
+    if rounded.keys() != stored.keys():
+        return False
+    return all(stored[name].to(value).equal(value) for name, value in rounded.items())

@@ -28,11 +28,14 @@ def gelu(x: Array) -> Array:
     for start in range(0, x.size, BLOCK):
         part = x.reshape(-1)[start : start + BLOCK]
         square = part * part
+
+        # -P(x^2) by Horner's rule
         power = square * np.float32(-NORMAL[-1])
         for coefficient in NORMAL[-2:0:-1]:
             power -= np.float32(coefficient)
             power *= square
         power -= np.float32(NORMAL[0])
+
         power *= part
         np.exp(power, out=power)
         power += 1
@@ -104,12 +107,17 @@ class BertLayer(NamedTuple):
     def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
         """softmax(Q K^T / sqrt(D)) V within each text, in every head (Vaswani 2017, eq. 1)."""
         qkv_T3AD = self.qkv(x_TH).reshape(len(x_TH), 3, self.num_heads, -1)
-        qkv_T3AD[:, 0] *= np.float32(qkv_T3AD.shape[-1] ** -0.5)
+        head_size = qkv_T3AD.shape[-1]
+        qkv_T3AD[:, 0] *= np.float32(head_size**-0.5)
+
+        # Texts of one length are one product each, so that nothing is computed for padding.
         attended_TAD = np.empty_like(qkv_T3AD[:, 0])
         for tokens, n, size in runs:
-            q, k, v = qkv_T3AD[tokens].reshape(n, size, *qkv_T3AD.shape[1:]).transpose(2, 0, 3, 1, 4)  # [n, A, S, D]
-            weights_nASS = softmax(q @ k.swapaxes(-1, -2))
-            attended_TAD[tokens].reshape(n, size, *v.shape[1::2])[:] = (weights_nASS @ v).swapaxes(1, 2)
+            qkv_nS3AD = qkv_T3AD[tokens].reshape(n, size, 3, self.num_heads, head_size)
+            q_nASD, k_nASD, v_nASD = qkv_nS3AD.transpose(2, 0, 3, 1, 4)
+            weights_nASS = softmax(q_nASD @ k_nASD.swapaxes(-1, -2))
+            target_nSAD = attended_TAD[tokens].reshape(n, size, self.num_heads, head_size)
+            target_nSAD[:] = (weights_nASS @ v_nASD).swapaxes(1, 2)
         return attended_TAD.reshape(len(x_TH), -1)
 
 
@@ -129,29 +137,47 @@ class Bert:
         return Norm(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"], self.config.layer_norm_eps)
 
     def _layer(self, name: str) -> BertLayer:
-        attention = (self._linear(f"{name}attention.qkv"), self._linear(f"{name}attention.output"))
-        feed_forward = (self._linear(f"{name}feed_forward.inner"), self._linear(f"{name}feed_forward.output"))
-        norms = (self._norm(f"{name}attention_norm"), self._norm(f"{name}feed_forward_norm"))
-        return BertLayer(*attention, norms[0], *feed_forward, norms[1], self.act, self.config.num_attention_heads)
+        return BertLayer(
+            qkv=self._linear(f"{name}attention.qkv"),
+            attention_output=self._linear(f"{name}attention.output"),
+            attention_norm=self._norm(f"{name}attention_norm"),
+            inner=self._linear(f"{name}feed_forward.inner"),
+            output=self._linear(f"{name}feed_forward.output"),
+            output_norm=self._norm(f"{name}feed_forward_norm"),
+            activation=self.act,
+            num_heads=self.config.num_attention_heads,
+        )
 
     def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
         """The last hidden states, [T, H]."""
-        x_TH, runs, depth = self.embed(ids_T, segments_T, lengths), [*equal_lengths(lengths)], len(self.layers)
+        x_TH = self.embed(ids_T, segments_T, lengths)
+        runs = [*equal_lengths(lengths)]
+
+        depth = self.config.num_hidden_layers
         with np.errstate(over="ignore"):  # of exp in gelu
-            for index in range(self.config.num_hidden_layers):  # fewer layers than this are shared (Lan 2020)
-                x_TH = self.layers[index * depth // self.config.num_hidden_layers](x_TH, runs)
+            for index in range(depth):
+                # Fewer layers than the depth are shared (Lan 2020).
+                layer = self.layers[index * len(self.layers) // depth]
+                x_TH = layer(x_TH, runs)
         return x_TH
 
     def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
         """The sum of the embeddings of words, segments and positions, normalized (Devlin 2018, figure 2). [T, H]"""
-        table, positions_T = "encoder.embeddings.", np.concatenate([np.arange(length) for length in lengths])
+        table = "encoder.embeddings."
         x_TE: Array = self.words.rows(ids_T)
+
+        if self.config.type_vocab_size == 1:  # RoBERTa has one segment
+            segments_T = segments_T * 0
         if self.config.type_vocab_size:
-            segments_T = segments_T if self.config.type_vocab_size > 1 else segments_T * 0
             x_TE = x_TE + self.parameters[f"{table}segments.weight"][segments_T]
-        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T + self.config.position_offset]
+
+        positions_T = np.concatenate([np.arange(length) for length in lengths]) + self.config.position_offset
+        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T]
         x_TE = self._norm(f"{table}norm")(x_TE)
-        return self._linear(f"{table}widen")(x_TE) if f"{table}widen.weight" in self.parameters else x_TE
+
+        if f"{table}widen.weight" in self.parameters:  # ALBERT looks tokens up in a narrow table
+            return self._linear(f"{table}widen")(x_TE)
+        return x_TE
 
     def text_states(self, hidden_TH: Array, lengths: Sequence[int]) -> Array:
         """The vector of each text that heads read: of its first token, or the mean of all, [N, H]."""
@@ -162,16 +188,24 @@ class Bert:
         return hidden_TH[starts_N]
 
     def pool(self, x_NH: Array) -> Array:
-        """What is between the vector of a text, or of both texts of a pair [N, 2, H], and a head."""
+        """From the vector of a text, or of both texts of a pair [N, 2, H], to the input of a head."""
         act = self.config.pooler_act
         if act not in NO_POOLER:
             return ACTIVATIONS[act](self._linear("pooler.dense")(x_NH))
+        if act == "none":
+            return x_NH
+
         unit_NH = normalize(x_NH) * np.float32(unit_scale(self.config.hidden_size))
-        if act in ("none", "unit"):
-            return unit_NH if act == "unit" else x_NH
-        u_NH, v_NH = unit_NH[:, 0], unit_NH[:, 1]  # Reimers 2019, Conneau 2017
+        if act == "unit":
+            return unit_NH
+
+        # Reimers 2019, Conneau 2017
+        u_NH = unit_NH[:, 0]
+        v_NH = unit_NH[:, 1]
         distance_NH = np.abs(u_NH - v_NH)
-        return distance_NH if act == "distance" else np.concatenate([u_NH, v_NH, distance_NH, u_NH * v_NH], 1)
+        if act == "distance":
+            return distance_NH
+        return np.concatenate([u_NH, v_NH, distance_NH, u_NH * v_NH], 1)
 
     def scores(self, head: str, x_NH: Array) -> Array:
         """The outputs of a head for vectors of texts or hidden states of tokens, [N, C]."""
@@ -183,7 +217,8 @@ class Bert:
 
     def word_scores(self, x_MH: Array) -> Array:
         """The scores of all words for masked tokens, with the word table as output layer (Press 2017), [M, V]."""
-        x_ME = self._norm("heads.masked_words.norm")(self.act(self._linear("heads.masked_words.transform")(x_MH)))
+        x_ME = self.act(self._linear("heads.masked_words.transform")(x_MH))
+        x_ME = self._norm("heads.masked_words.norm")(x_ME)
         scores_MV: Array = np.concatenate([x_ME @ rows_PE.T for rows_PE in self.words.pieces()], 1)
         scores_MV += self.parameters["heads.masked_words.bias"]
         return scores_MV

@@ -26,7 +26,7 @@ from bothways.base.errors import InputError, needs_package
 from bothways.base.io import unpacked_directory
 from bothways.inference.backends.forward import Array, Bert, Ids
 from bothways.inference.backends.tokens import TokenBackend
-from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, shown
+from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, showing
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import PackedTensors
@@ -47,7 +47,9 @@ Result = TypeVar("Result")
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
 PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
-CHECKSUM, SOURCE = "crc32", "source"  # keys in the metadata of a file of unpacked weights
+# Keys in the metadata of a file of unpacked weights.
+CHECKSUM = "crc32"
+SOURCE = "source"
 LEFT_SECONDS = 3600  # after which a temporary file belongs to no process that still writes it
 FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
@@ -55,10 +57,13 @@ FEW_TOKENS = 64  # whose products are so small that threads gain little, and wai
 class NumpyBackend(TokenBackend):
     """A checkpoint of BERT's layout on the CPU, in float32."""
 
-    device, dtype = "cpu", "float32"
+    device = "cpu"
+    dtype = "float32"
 
     def __init__(self, files: ModelFiles, window: int | None = None, batch_tokens: int | None = None) -> None:
-        self.description, self.config, self.heads = files.description, files.config, files.outputs
+        self.description = files.description
+        self.config = files.config
+        self.heads = files.outputs
         self.shapes = parameter_shapes(self.config, self.heads, pooler=files.has_pooler)
         self.stored_tokenizer = files.read_tokenizer()
         parameters = read_parameters(files, self.shapes)
@@ -77,16 +82,18 @@ class NumpyBackend(TokenBackend):
         **options: Any,
     ) -> NumpyBackend:
         """Load a checkpoint. options: window and batch_tokens. InputError for all that needs torch."""
-        named = {"dtype": dtype not in ("auto", "float32", "fp32"), "device": device not in ("auto", "cpu")}
-        for name, value in {"dtype": dtype, "device": device}.items():
-            if named[name]:
-                raise needs_torch(f"{name} {value!r:.40}")
+        if dtype not in ("auto", "float32", "fp32"):
+            raise needs_torch(f"dtype {dtype!r:.40}")
+        if device not in ("auto", "cpu"):
+            raise needs_torch(f"device {device!r:.40}")
         if directory.is_adapter:
             raise needs_torch(f"{directory.path}: an adapter")
+
         files = ModelFiles.read(directory)
         if not files.config.has_bert_layout or files.naming != "hugging_face":
             kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"
             raise needs_torch(f"{directory.path}: {kind}")
+
         backend = cls(files, **options)
         if backend.task == "embed":
             for note in vector_notes(directory, files.config.max_position_embeddings):
@@ -111,26 +118,33 @@ class NumpyBackend(TokenBackend):
         self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Reduce[Result], *columns: Sequence[Hashable]
     ) -> list[Result]:
         """The results of reduce(hidden_TH, lengths, ...) for each encoding, in their order; equal ones are computed
-        once. columns: further values per encoding; `reduce` receives those of its batch."""
-        first_rows, lengths = first_equal_rows(encodings, columns), [*map(len, encodings)]
-        limits, distinct = run_options(options), sort_by_length(sorted({*first_rows}), lengths)
+        once. columns: further values per encoding; `reduce` receives the values of its batch."""
+        first_rows = first_equal_rows(encodings, columns)
+        lengths = [*map(len, encodings)]
+        distinct = sort_by_length(sorted({*first_rows}), lengths)
+        limits = run_options(options)
         batches = [*token_batches(distinct, lengths, limits["batch_tokens"] or self.batch_tokens)]
-        results: dict[int, Result] = {}
 
         def compute(rows: list[int]) -> list[Result]:
             ids_T, segments_T, lengths_N = token_arrays([encodings[row] for row in rows])
+            values = [[column[row] for row in rows] for column in columns]
             hidden_TH = self.bert(ids_T, segments_T, lengths_N.tolist())
-            return [*reduce(hidden_TH, lengths_N, *([column[row] for row in rows] for column in columns))]
+            return [*reduce(hidden_TH, lengths_N, *values)]
 
         # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
         # these, unless it is small.
-        threads, num_tokens = min(len(batches), num_threads()), sum(lengths[row] for row in distinct)
+        threads = min(len(batches), num_threads())
+        num_tokens = sum(lengths[row] for row in distinct)
+        has_one_thread = threads > 1 or num_tokens <= FEW_TOKENS
+
+        results: dict[int, Result] = {}
         with (
-            shown(limits["progress"], len(distinct)) as show,
+            showing(limits["progress"], len(distinct)) as show,
             ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool,
-            single_blas_thread() if threads > 1 or num_tokens <= FEW_TOKENS else nullcontext(),
+            single_blas_thread() if has_one_thread else nullcontext(),
         ):
-            for rows, reduced in zip(batches, (pool.map if pool else map)(compute, batches), strict=True):
+            computed = pool.map(compute, batches) if pool else map(compute, batches)
+            for rows, reduced in zip(batches, computed, strict=True):
                 results.update(zip(rows, reduced, strict=True))
                 show(len(results), len(distinct))
         return [results[row] for row in first_rows]
@@ -141,7 +155,12 @@ class NumpyBackend(TokenBackend):
         def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Bounds]) -> Iterator[Rows]:
             for start, (first, last) in zip(lengths_N.cumsum() - lengths_N, bounds, strict=True):
                 x_SH = hidden_TH[start + first : start + last]
-                yield hidden_TH[start] if kind == "cls" else x_SH.max(0) if kind == "max" else x_SH.sum(0)
+                if kind == "cls":
+                    yield hidden_TH[start]
+                elif kind == "max":
+                    yield x_SH.max(0)
+                else:
+                    yield x_SH.sum(0)
 
         return stack(self.run(windows, options, pool, rows), self.config.hidden_size)
 
@@ -163,7 +182,8 @@ class NumpyBackend(TokenBackend):
         def split(hidden_TH: Array, lengths_N: Ids) -> list[Array]:
             return np.split(outputs(hidden_TH), lengths_N.cumsum()[:-1])
 
-        rows = iter(self.run([part for parts in windows for part in parts], options, split))
+        flat = [part for parts in windows for part in parts]
+        rows = iter(self.run(flat, options, split))
         return [[next(rows) for _ in parts] for parts in windows]
 
     def masked_words(
@@ -177,7 +197,8 @@ class NumpyBackend(TokenBackend):
                 powers_MV = np.exp(scores_MV - scores_MV.max(-1, keepdims=True))
                 words_MV = (powers_MV / powers_MV.sum(-1, keepdims=True))[:, :num_words]
                 best_Mk = top_k(words_MV, top)
-                yield [*zip(np.take_along_axis(words_MV, best_Mk, 1).tolist(), best_Mk.tolist(), strict=True)]
+                best_probabilities_Mk = np.take_along_axis(words_MV, best_Mk, 1)
+                yield [*zip(best_probabilities_Mk.tolist(), best_Mk.tolist(), strict=True)]
 
         return self.run(windows, options, guess, rows)
 
@@ -189,11 +210,12 @@ class NumpyBackend(TokenBackend):
             yield name.removeprefix("encoder."), self.shapes[name], map(as_bfloat16, self._pieces(name))
 
     def _pieces(self, name: str) -> Iterator[Array]:
-        """The numbers of a parameter, matrices [out, in], those of the word table a few rows at a time."""
+        """The numbers of a parameter, matrices [out, in], the word table a few rows at a time."""
         if name == TABLE:
             yield from self.words.pieces()
-        else:
-            yield self.bert.parameters[name].T if is_matrix(name, self.shapes[name]) else self.bert.parameters[name]
+            return
+        value = self.bert.parameters[name]
+        yield value.T if is_matrix(name, self.shapes[name]) else value
 
 
 def needs_torch(what: str) -> InputError:
@@ -223,11 +245,14 @@ class WordTable:
 
     def __init__(self, files: ModelFiles, shape: tuple[int, ...]) -> None:
         """InputError if the table in the files has another shape."""
+        self.arrays = files.arrays
+        self.file = files.directory.path
+        self.size = shape[0]
         name, *_ = files.family.hf_names(TABLE, ())
-        self.name = name if name in files.arrays else name.removeprefix(files.family.prefix)
-        self.arrays, self.file, self.size = files.arrays, files.directory.path, shape[0]
-        arrays = files.arrays
-        stored = arrays.shape(self.name) if isinstance(arrays, TensorFiles | PackedTensors) else arrays[self.name].shape
+        # Some checkpoints hold the encoder alone, without the prefix of a model with heads.
+        self.name = name if name in self.arrays else name.removeprefix(files.family.prefix)
+
+        stored = self._stored_shape()
         if stored != shape:
             raise InputError(
                 f"{self.file}: {self.name} is {[*stored]}, config.json requires {[*shape]}; use the config.json that "
@@ -239,6 +264,12 @@ class WordTable:
                 f"{self.file}: wrong shape or type: {self.name} is {kind}, not floating point; use the config.json "
                 "that belongs to the weights"
             )
+
+    def _stored_shape(self) -> tuple[int, ...]:
+        if isinstance(self.arrays, TensorFiles | PackedTensors):
+            return self.arrays.shape(self.name)
+        shape: tuple[int, ...] = self.arrays[self.name].shape
+        return shape
 
     def _stored_rows(self, ids_n: Ids) -> Array:
         if isinstance(self.arrays, TensorFiles | PackedTensors):
@@ -259,43 +290,82 @@ class WordTable:
 
     def pieces(self) -> Iterator[Array]:
         """All rows, PIECE at a time."""
-        return (self.rows(np.arange(start, min(start + PIECE, self.size))) for start in range(0, self.size, PIECE))
+        for start in range(0, self.size, PIECE):
+            end = min(start + PIECE, self.size)
+            yield self.rows(np.arange(start, end))
 
 
 def parameter_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler: bool) -> dict[str, tuple[int, ...]]:
     """The parameters of a model of BERT's layout, by our names, matrices [out, in]."""
-    hidden, inner, size = config.hidden_size, config.intermediate_size, config.embedding_size or config.hidden_size
-    attended, table = config.num_attention_heads * config.head_size, "encoder.embeddings"
-    tables = {"words": config.vocab_size, "positions": config.position_offset + config.max_position_embeddings}
-    tables |= {"segments": config.type_vocab_size} if config.type_vocab_size else {}
-    linears: dict[str, tuple[int, int]] = {} if size == hidden else {f"{table}.widen": (hidden, size)}
-    norms = {f"{table}.norm": size}
-    for layer in (f"encoder.layers.{index}" for index in range(config.num_unique_layers)):
-        linears |= {f"{layer}.attention.qkv": (3 * attended, hidden), f"{layer}.attention.output": (hidden, attended)}
-        linears |= {f"{layer}.feed_forward.inner": (inner, hidden), f"{layer}.feed_forward.output": (hidden, inner)}
-        norms |= {f"{layer}.attention_norm": hidden, f"{layer}.feed_forward_norm": hidden}
-    if (pooler or not heads.keys().isdisjoint(POOLED_HEADS)) and config.pooler_act not in NO_POOLER:
-        linears["pooler.dense"] = (hidden, hidden)
-    for head, outputs in heads.items():
-        if head in ("masked_words", "replaced_tokens"):
-            linears[f"heads.{head}.transform"] = (size if head == "masked_words" else hidden, hidden)
-        if head != "masked_words":
-            features = hidden * (4 if head == "classes" and config.pooler_act == "pair" else 1)
-            linears[f"heads.{head}.output"] = (NUM_OUTPUTS.get(head, outputs), features)
-    shapes: dict[str, tuple[int, ...]] = {f"{table}.{name}.weight": (rows, size) for name, rows in tables.items()}
+    size = config.embedding_size or config.hidden_size
+    tables = {
+        "words": config.vocab_size,
+        "positions": config.position_offset + config.max_position_embeddings,
+    }
+    if config.type_vocab_size:
+        tables["segments"] = config.type_vocab_size
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, rows in tables.items():
+        shapes[f"encoder.embeddings.{name}.weight"] = (rows, size)
     if "masked_words" in heads:
-        norms["heads.masked_words.norm"] = size
         shapes["heads.masked_words.bias"] = (config.vocab_size,)
-    for name, (outputs, inputs) in linears.items():
-        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-    for name, length in norms.items():
-        shapes |= {f"{name}.weight": (length,), f"{name}.bias": (length,)}
+
+    for name, (outputs, inputs) in _linear_shapes(config, heads, pooler=pooler).items():
+        shapes[f"{name}.weight"] = (outputs, inputs)
+        shapes[f"{name}.bias"] = (outputs,)
+    for name, length in _norm_sizes(config, heads).items():
+        shapes[f"{name}.weight"] = (length,)
+        shapes[f"{name}.bias"] = (length,)
     return shapes
 
 
+def _linear_shapes(config: EncoderConfig, heads: Mapping[str, int], *, pooler: bool) -> dict[str, tuple[int, int]]:
+    """The number of outputs and of inputs of each linear layer."""
+    hidden = config.hidden_size
+    inner = config.intermediate_size
+    size = config.embedding_size or hidden
+    attended = config.num_attention_heads * config.head_size
+
+    shapes: dict[str, tuple[int, int]] = {}
+    if size != hidden:
+        shapes["encoder.embeddings.widen"] = (hidden, size)
+    for index in range(config.num_unique_layers):
+        layer = f"encoder.layers.{index}"
+        shapes[f"{layer}.attention.qkv"] = (3 * attended, hidden)
+        shapes[f"{layer}.attention.output"] = (hidden, attended)
+        shapes[f"{layer}.feed_forward.inner"] = (inner, hidden)
+        shapes[f"{layer}.feed_forward.output"] = (hidden, inner)
+
+    needs_pooler = pooler or not heads.keys().isdisjoint(POOLED_HEADS)
+    if needs_pooler and config.pooler_act not in NO_POOLER:
+        shapes["pooler.dense"] = (hidden, hidden)
+
+    for head, outputs in heads.items():
+        if head == "masked_words":  # its last layer is the word table
+            shapes[f"heads.{head}.transform"] = (size, hidden)
+            continue
+        if head == "replaced_tokens":
+            shapes[f"heads.{head}.transform"] = (hidden, hidden)
+        compares_pairs = head == "classes" and config.pooler_act == "pair"
+        features = 4 * hidden if compares_pairs else hidden
+        shapes[f"heads.{head}.output"] = (NUM_OUTPUTS.get(head, outputs), features)
+    return shapes
+
+
+def _norm_sizes(config: EncoderConfig, heads: Mapping[str, int]) -> dict[str, int]:
+    size = config.embedding_size or config.hidden_size
+    sizes = {"encoder.embeddings.norm": size}
+    for index in range(config.num_unique_layers):
+        sizes[f"encoder.layers.{index}.attention_norm"] = config.hidden_size
+        sizes[f"encoder.layers.{index}.feed_forward_norm"] = config.hidden_size
+    if "masked_words" in heads:
+        sizes["heads.masked_words.norm"] = size
+    return sizes
+
+
 def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    """The parameters in float32 but for the word table, matrices [in, out]. Those of packed weights are read from a
-    file in the cache directory, which is written if it is missing; without such a directory they are unpacked."""
+    """The parameters in float32 but for the word table, matrices [in, out]. Packed weights are read from a file in the
+    cache directory, which is written if it is missing; without such a directory they are unpacked in memory."""
     if not isinstance(files.arrays, PackedTensors):
         return unpack(files, shapes)
     try:
@@ -304,6 +374,7 @@ def read_parameters(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) ->
         return unpack(files, shapes)
     with suppress(InputError, OSError, ValueError):
         return map_parameters(file, shapes)
+
     parameters = unpack(files, shapes)
     try:
         write_parameters(file, parameters, files.directory.path)
@@ -317,10 +388,11 @@ def write_parameters(file: Path, parameters: dict[str, Array], source: Path) -> 
     from safetensors.numpy import save_file
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    for left in file.parent.glob(".*.tmp"):  # by a process that was killed
+    for leftover in file.parent.glob(".*.tmp"):  # by a process that was killed
         with suppress(OSError):
-            if time() - left.stat().st_mtime > LEFT_SECONDS:
-                left.unlink()
+            if time() - leftover.stat().st_mtime > LEFT_SECONDS:
+                leftover.unlink()
+
     temporary = file.with_name(f".{file.stem}-{os.getpid()}-{get_ident()}.tmp")
     try:
         save_file(parameters, temporary, {CHECKSUM: checksum(parameters), SOURCE: str(source)})
@@ -335,16 +407,20 @@ def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     """The parameters in a file that `read_parameters` has written. InputError if it is missing, or if names, shapes,
     number formats or any number differ from what was written."""
     stored = open_safetensors(file)
-    expected = {name: shape[::-1] if is_matrix(name, shape) else shape for name, shape in shapes.items()}
-    found = {name: place.shape for name, place in stored.locations.items()}
-    if found != {name: shape for name, shape in expected.items() if name != TABLE}:
+    expected: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        if name != TABLE:
+            expected[name] = shape[::-1] if is_matrix(name, shape) else shape
+
+    if {name: location.shape for name, location in stored.locations.items()} != expected:
         raise InputError(f"{file}: made by another version")
-    if {place.dtype for place in stored.locations.values()} != {"F32"}:
+    if {location.dtype for location in stored.locations.values()} != {"F32"}:
         raise InputError(f"{file}: not float32")
+
     parameters = {name: stored.mapped(name) for name in stored}
     with safe_open(file, framework="numpy") as opened:
-        noted = (opened.metadata() or {}).get(CHECKSUM)
-    if noted != checksum(parameters):
+        metadata = opened.metadata() or {}
+    if metadata.get(CHECKSUM) != checksum(parameters):
         raise InputError(f"{file}: damaged")
     return parameters
 
@@ -362,9 +438,12 @@ def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
     parameters: dict[str, Array] = {}
 
     def write(name: str, start: int, value: Array) -> bool:
-        shape, transposed = shapes[name], is_matrix(name, shapes[name])
-        target = parameters.setdefault(name, np.empty(shape[::-1] if transposed else shape, np.float32))
-        rows = (target.T if transposed else target)[start : start + len(value)]
+        shape = shapes[name]
+        is_transposed = is_matrix(name, shape)
+        if name not in parameters:
+            parameters[name] = np.empty(shape[::-1] if is_transposed else shape, np.float32)
+        parameter = parameters[name]
+        rows = (parameter.T if is_transposed else parameter)[start : start + len(value)]
         with np.errstate(over="ignore"):
             rows[:] = value
         return is_finite(rows)  # numbers of float64 may be too large for float32

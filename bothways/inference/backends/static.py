@@ -20,9 +20,16 @@ class StaticBackend(Backend):
 
     def __init__(self, vectors: StaticVectors, directory: Path) -> None:
         """directory: named in errors."""
-        self.vectors, self.directory, self.heads = vectors, directory, {}
-        self.description = Description(model_type=MODEL_TYPE, pooling="mean", normalized=vectors.normalize)
-        self.device, self.dtype = "cpu", "float32"
+        self.vectors = vectors
+        self.directory = directory
+        self.heads = {}
+        self.description = Description(
+            model_type=MODEL_TYPE,
+            pooling="mean",
+            normalized=vectors.normalize,
+        )
+        self.device = "cpu"
+        self.dtype = "float32"
 
     @classmethod
     def open(cls, directory: Files, *, window: int | None = None, **options: object) -> "StaticBackend":
@@ -42,9 +49,13 @@ class StaticBackend(Backend):
         )
 
     def facts(self) -> dict[str, Any]:
-        size, entries = self.vectors.dimension, self.vectors.table.shape[0]
-        facts: dict[str, Any] = {"model": f"static vectors of size {size}", "vocabulary": entries}
-        return facts | ({"made from": self.vectors.facts["base_model"]} if "base_model" in self.vectors.facts else {})
+        facts: dict[str, Any] = {
+            "model": f"static vectors of size {self.vectors.dimension}",
+            "vocabulary": self.vectors.table.shape[0],
+        }
+        if "base_model" in self.vectors.facts:
+            facts["made from"] = self.vectors.facts["base_model"]
+        return facts
 
     def save(self, target: Path) -> None:
         write_static(self.vectors, target)

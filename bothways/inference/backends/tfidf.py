@@ -20,9 +20,12 @@ class TfidfBackend(Backend):
 
     def __init__(self, model: TfidfModel, description: Description, directory: Path) -> None:
         """directory: named in errors."""
-        self.model, self.description, self.directory = model, description, directory
+        self.model = model
+        self.description = description
+        self.directory = directory
         self.heads = {"classes": len(model.bias_C)}
-        self.device, self.dtype = "cpu", "float64"
+        self.device = "cpu"
+        self.dtype = "float64"
 
     @classmethod
     def open(cls, directory: Directory, *, window: int | None = None, **options: object) -> "TfidfBackend":
@@ -35,14 +38,16 @@ class TfidfBackend(Backend):
         return no_encoder_error(self.directory, classifies=self.task == "classify")
 
     def facts(self) -> dict[str, Any]:
-        loaded, terms = self.description, self.model.tfidf
-        regression = "logistic" if loaded.labels else "ridge"
-        kind = "pairs of texts" if loaded.metadata.get("reads_pairs") else "texts"
+        regression = "logistic" if self.description.labels else "ridge"
+        kind = "pairs of texts" if self.description.metadata.get("reads_pairs") else "texts"
+        terms = self.model.tfidf
         facts: dict[str, Any] = {
             "model": f"TF-IDF, {regression} regression: {self.task} {kind}, with predict and evaluate",
             "terms": len(terms.words) + len(terms.characters),
         }
-        if train := loaded.settings.get("train"):
+
+        train = self.description.settings.get("train")
+        if train:
             facts["trained on"] = train
         return facts
 
@@ -68,8 +73,10 @@ class TfidfBackend(Backend):
             yield np.zeros((0, num_outputs), np.float32), self.model.tfidf.features([], None)
             return
         check_pairs(self.description, pairs is not None, "the call")
+
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, max(1, len(texts)), step):
             part = slice(start, start + step)
-            features_nF = self.model.tfidf.features(texts[part], None if pairs is None else pairs[part])
+            part_pairs = None if pairs is None else pairs[part]
+            features_nF = self.model.tfidf.features(texts[part], part_pairs)
             yield self.model.scores(features_nF).astype(np.float32), features_nF

@@ -1,4 +1,4 @@
-"""Models that read tokens: windows of texts of any length, and vectors and scores of texts from those of windows.
+"""Models that read tokens: texts of any length in windows, whose vectors and scores are joined to one for each text.
 
 Letters: N texts, W windows of them, S tokens of one text, H hidden size, C outputs of a head.
 """
@@ -52,7 +52,9 @@ class TokenBackend(Backend):
         return InputError(f"a model of type {self.description.model_type} does not support this")
 
     def size_facts(self, vocabulary: int) -> dict[str, Any]:
-        config, heads = self.config, format_count(self.config.num_attention_heads, "head")
+        """The size of the model. vocabulary: number of its parameters."""
+        config = self.config
+        heads = format_count(config.num_attention_heads, "head")
         size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
         return {
             "model": f"{self.description.model_type}, {size}, up to {config.max_position_embeddings} tokens",
@@ -76,9 +78,12 @@ class TokenBackend(Backend):
         options = options or {}
         check_names(options)
         policy = self.window_policy.changed(
-            size=options.get("window"), overlap=options.get("overlap"), long=options.get("long")
+            size=options.get("window"),
+            overlap=options.get("overlap"),
+            long=options.get("long"),
         )
         windows = policy.split(encodings, names)
+
         if policy.long == "truncate":
             with self._lock:
                 self.truncated_texts += sum(map(is_truncated, windows))
@@ -144,11 +149,13 @@ class TokenBackend(Backend):
 
     def pooled_texts(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Rows:
         """A vector per text, from its windows, [N, H]."""
-        flat = [part for parts in windows for part in parts]
-        bounds = [bound for parts in windows for bound in own_rows(parts)]
-        pooled = self.pooled_windows(flat, kind, bounds, options)
+        bounds: list[Bounds] = []
+        for parts in windows:
+            bounds += own_rows(parts)
+        pooled_WH = self.pooled_windows(_flat(windows), kind, bounds, options)
+
         sizes_W = np.array([last - first for first, last in bounds], np.int64)
-        return pool_windows(kind, pooled, _text_rows(windows), len(windows), sizes_W)
+        return pool_windows(kind, pooled_WH, _text_rows(windows), num_texts=len(windows), sizes_W=sizes_W)
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
@@ -158,15 +165,11 @@ class TokenBackend(Backend):
         if not texts and not pairs:
             yield np.zeros((0, num_outputs), np.float32), np.zeros((0, self.config.hidden_size), np.float32)
             return
-        is_bi_encoder = head == "classes" and encodes_separately(self.config)
-        inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
-        windows = [parts for firsts, seconds in inputs for parts in self.encode(firsts, seconds, options)]
-        flat = [part for parts in windows for part in parts]
-        states_WH = self.window_states(flat, options)
-        states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
-        if is_bi_encoder:
-            states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)  # [N, 2, H]
+
+        states_NH = self._text_states(head, texts, pairs, options)
+        # A model may add scores that a linear model gives to the words of a text.
         words = self.description.words if head == "classes" else None
+
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, len(states_NH), step):
             part = slice(start, start + step)
@@ -176,6 +179,21 @@ class TokenBackend(Backend):
                 word_scores_nC = words(texts[part], None if pairs is None else pairs[part])
                 scores_nC = scores_nC + word_scores_nC.astype(np.float32)
             yield scores_nC, states_nH.reshape(len(states_nH), -1)
+
+    def _text_states(self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions) -> Rows:
+        """The vector of each text (or pair) that a head reads, [N, H]; of a bi-encoder a vector for each text of a
+        pair, [N, 2, H]."""
+        is_bi_encoder = head == "classes" and encodes_separately(self.config)
+        inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
+        windows: list[list[Encoding]] = []
+        for firsts, seconds in inputs:
+            windows += self.encode(firsts, seconds, options)
+
+        states_WH = self.window_states(_flat(windows), options)
+        states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
+        if is_bi_encoder:  # all first texts, then all second texts
+            states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)
+        return states_NH
 
 
 def _compared_texts(
@@ -188,6 +206,11 @@ def _compared_texts(
         counts = f"{format_count(len(texts), 'text')} but {format_count(len(pairs), 'pair')}"
         raise InputError(f"{counts}: give one pair per text")
     return [(texts, None), (pairs, None)]
+
+
+def _flat(windows: Sequence[Sequence[Encoding]]) -> list[Encoding]:
+    """The windows of all texts, one after another."""
+    return [part for parts in windows for part in parts]
 
 
 def _text_rows(windows: Sequence[Sequence[Encoding]]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from bothways.base.log import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress
+from bothways.base.progress import LINE_EVERY, ProgressBar, draws_bars, format_duration, heartbeat, show_progress
 from bothways.inference.reading import Progress
 
 

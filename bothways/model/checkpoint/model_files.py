@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bothways.base.errors import InputError, format_count
-from bothways.base.log import escape_line
+from bothways.base.terminal import escape_line
 from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, WORDS, Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS

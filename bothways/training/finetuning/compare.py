@@ -8,7 +8,7 @@ from shlex import quote
 from statistics import fmean
 
 from bothways.base.errors import flag, flags, format_count
-from bothways.base.log import command_name
+from bothways.base.terminal import command_name
 from bothways.measure import metrics
 from bothways.measure.metrics import Interval
 from bothways.model.checkpoint.formats.tfidf import ENCODER

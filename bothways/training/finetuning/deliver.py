@@ -10,8 +10,8 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
-from bothways.base.log import working
 from bothways.base.paths import local_place
+from bothways.base.progress import working
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves

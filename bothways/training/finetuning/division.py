@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from bothways.base.errors import flag, format_count
-from bothways.base.log import logger, muted, working
+from bothways.base.log import logger, muted
+from bothways.base.progress import working
 from bothways.model.int8_training import read_examples
 from bothways.tasks.linear_baselines import MAX_OUTPUTS
 from bothways.tasks.texts import TextTask

@@ -13,7 +13,8 @@ from typing import Any
 
 from bothways.base.device import choose_device, choose_dtype
 from bothways.base.errors import InputError, flag, format_count
-from bothways.base.log import logger, muted, working
+from bothways.base.log import logger, muted
+from bothways.base.progress import working
 from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers

@@ -6,7 +6,8 @@ from statistics import fmean
 from typing import Any
 
 from bothways.base.errors import flag
-from bothways.base.log import logger, working
+from bothways.base.log import logger
+from bothways.base.progress import working
 from bothways.measure import metrics
 from bothways.measure import report as page
 from bothways.measure.report.markup import Unit, format_number

@@ -11,7 +11,8 @@ from typing import Any
 
 from bothways.base.errors import InputError, flag, format_count
 from bothways.base.io import reserve_space, write_atomic
-from bothways.base.log import logger, muted, working
+from bothways.base.log import logger, muted
+from bothways.base.progress import working
 from bothways.measure import metrics
 from bothways.model.checkpoint.weights import WEIGHTS, write_weights
 from bothways.model.model import Model

@@ -6,7 +6,8 @@ import logging
 import numpy as np
 import pytest
 
-from bothways.base.log import Heartbeat, messages_to
+from bothways.base.log import messages_to
+from bothways.base.progress import Heartbeat
 from bothways.inference.jobs import blocks, job_progress, jobs, verbs
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import PartialOutput
@@ -81,7 +82,7 @@ def test_without_a_terminal_a_line_is_logged_every_half_minute(caplog):
 
 
 def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged(monkeypatch, caplog):
-    for place in ("inference.jobs.job_progress", "base.log"):
+    for place in ("inference.jobs.job_progress", "base.progress"):
         monkeypatch.setattr(f"bothways.{place}.draws_bars", lambda: True)
     clock = Clock(0)
     with JobProgress("v.npy", 100, done=40, clock=clock) as job:

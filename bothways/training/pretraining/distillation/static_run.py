@@ -22,7 +22,8 @@ from torch import Tensor
 
 from bothways.base.errors import InputError, format_count
 from bothways.base.io import check_target
-from bothways.base.log import ProgressBar, logger
+from bothways.base.log import logger
+from bothways.base.progress import ProgressBar
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
