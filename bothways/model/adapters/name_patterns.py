@@ -2,8 +2,8 @@
 
 peft writes regular expressions such as `layers\\.(0|1)\\..*(query|value)`. They come from strangers, and Python's `re`
 tries a name again for each choice. Here all states that a name may have reached are followed at once (Thompson 1968),
-so the steps are at most the length of a pattern times the length of a name. Characters, `.`, sets in brackets, groups, `|`,
-`*`, `+` and `?` are read, and an anchor at either end.
+so the steps are at most the length of a pattern times the length of a name. Characters, `.`, sets in brackets, groups,
+`|`, `*`, `+` and `?` are read, and an anchor at either end.
 """
 
 import re
