@@ -30,9 +30,11 @@ def attach(base: Checkpoint, directory: Directory) -> Checkpoint:
 
 
 def attach_merged(base: Checkpoint, directory: Directory, dtype: torch.dtype = torch.float32) -> Checkpoint:
-    """The checkpoint with the adapter in a directory as plain weights, in a number format. `base` does not change.
+    """The checkpoint with the adapter in a directory as plain weights.
 
-    base: in float32, so that the sum of its weights and the adapter's is rounded once.
+    base: in float32, so that the sum of its weights and the adapter's is rounded once. It does not change.
+    directory: of the adapter.
+    dtype: the number format of the result.
     """
     return _rounded(_merge(base, AdapterFiles.open(directory)), dtype)
 

@@ -23,16 +23,49 @@ from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import Array, is_finite, not_finite_error, open_safetensors, shorten
 from bothways.model.families import FamilySpec
 
-PEFT_WEIGHTS, OWN_WEIGHTS = "adapter_model.safetensors", "adapter.safetensors"
+PEFT_WEIGHTS = "adapter_model.safetensors"
+OWN_WEIGHTS = "adapter.safetensors"
 PREFIX = "base_model.model."  # of names in peft's files
-TASK_TYPES = {"classes": "SEQ_CLS", "tokens": "TOKEN_CLS", "spans": "QUESTION_ANS"}  # peft's, by head
+TASK_TYPES = {  # peft's, by head
+    "classes": "SEQ_CLS",
+    "tokens": "TOKEN_CLS",
+    "spans": "QUESTION_ANS",
+}
 # Keys of adapter_config.json that do not change the result, or repeat what the tensors show (which modules).
 IGNORED_KEYS = frozenset(
-    "adapter_type auto_mapping base_model_name_or_path corda_config eva_config exclude_modules inference_mode"
-    " layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_core modules_to_save"
-    " peft_type peft_version qalora_group_size readers revision runtime_config target_modules task_type".split()
+    {
+        "adapter_type",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "corda_config",
+        "eva_config",
+        "exclude_modules",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+        "loftq_config",
+        "lora_dropout",
+        "lora_ga_config",
+        "megatron_core",
+        "modules_to_save",
+        "peft_type",
+        "peft_version",
+        "qalora_group_size",
+        "readers",
+        "revision",
+        "runtime_config",
+        "target_modules",
+        "task_type",
+    }
 )
-SCALE_KEYS = frozenset({"alpha_pattern", "lora_alpha", "r", "rank_pattern"})  # read and checked with the tensors
+SCALE_KEYS = frozenset(  # read and checked with the tensors
+    {
+        "alpha_pattern",
+        "lora_alpha",
+        "r",
+        "rank_pattern",
+    }
+)
 SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "bias": ("none", "all", "lora_only"),
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # others change the model's weights as well
@@ -58,28 +91,37 @@ class AdapterFiles:
         file = directory.path / ADAPTER_CONFIG
         if not file.is_file():
             raise MissingFile(f"{directory.path}: {ADAPTER_CONFIG} not found; pass the directory of an adapter")
+
         config = directory.json(ADAPTER_CONFIG)
         kind = config.get("peft_type", "LORA")
         if kind != "LORA":
             raise InputError(f"{file}: peft_type {kind!r:.40} is not supported (supported: LORA); merge it with peft")
+
         for name in config.keys() - IGNORED_KEYS - SCALE_KEYS:
-            value, known = config[name], SUPPORTED_VALUES.get(name, ())
+            value = config[name]
             is_neutral = value is None or value is False or value in ("", [], {})
-            if not is_neutral and not any(type(value) is type(one) and value == one for one in known):
+            supported = SUPPORTED_VALUES.get(name, ())
+            # The types are compared too, since 1 == True.
+            if not is_neutral and not any(type(value) is type(other) and value == other for other in supported):
                 raise InputError(f"{file}: {name!s:.60}={value!r:.60} is not supported; merge it with peft")
+
         return AdapterFiles(directory.path, config, directory.metadata)
 
     @property
     def base(self) -> str:
         """The directory or name of the model that it belongs to. InputError if the file lacks it."""
-        base, revision = self.config.get("base_model_name_or_path"), self.config.get("revision")
+        base = self.config.get("base_model_name_or_path")
         if not isinstance(base, str) or not base:
             raise InputError(
                 f"{self.directory / ADAPTER_CONFIG}: base_model_name_or_path is missing; name the model: "
                 "bothways merge ADAPTER --base MODEL, or bothways.load(MODEL, adapter=...)"
             )
-        is_of_hub = isinstance(revision, str) and revision and "@" not in base and not Path(base).exists()
-        return f"{base}@{revision}" if is_of_hub else base
+
+        revision = self.config.get("revision")
+        has_revision = isinstance(revision, str) and bool(revision)
+        if has_revision and "@" not in base and not Path(base).exists():
+            return f"{base}@{revision}"  # of the hub
+        return base
 
     @property
     def described(self) -> dict[str, Any]:
@@ -97,27 +139,43 @@ class AdapterFiles:
         file = self.directory / PEFT_WEIGHTS
         if not file.exists():
             raise MissingFile(f"{file}: not found; save the adapter again, as safetensors")
-        named: dict[str, Array] = {}
-        tensors = open_safetensors(file)
-        for name in sorted(tensors, key=lambda name: ".modules_to_save." in name):
-            value = tensors[name]
-            short = name.removeprefix(PREFIX).replace(".base_layer.", ".")
-            if ".original_module." in short or short.endswith(BUFFERS):
-                continue  # what modules_to_save replaces
-            again = re.sub(r"\.modules_to_save\.\w+\.", ".", short)  # bias="all" stores a head's biases twice
-            short = again if again in named else short.replace(".modules_to_save.", ".")
-            if (part := LORA_PART.fullmatch(short)) is not None:
-                short = f"{part[1]}.{part[2]}"
-            if short in named and not np.array_equal(named[short], value):
-                raise self.unused_error([name])
-            named[short] = value
-        if broken := [name for name, value in named.items() if not value.dtype.kind == "f" or not is_finite(value)]:
+
+        arrays = self._without_wrappers(open_safetensors(file))
+        broken = [name for name, value in arrays.items() if value.dtype.kind != "f" or not is_finite(value)]
+        if broken:
             raise not_finite_error(file, broken)
-        if any(name.startswith(family.prefix) for name in named):
-            return named, ""
-        heads = {hf_name.split(".")[0] for table in family.head_names.values() for hf_name in table.values()}
-        prefixes = {name: "" if name.split(".")[0] in heads else family.prefix for name in named}
-        return {prefixes[name] + name: value for name, value in named.items()}, family.prefix
+        if any(name.startswith(family.prefix) for name in arrays):
+            return arrays, ""
+
+        # Modules of heads have no prefix in any file.
+        heads: set[str] = set()
+        for table in family.head_names.values():
+            heads.update(hf_name.split(".")[0] for hf_name in table.values())
+        prefixed: dict[str, Array] = {}
+        for name, value in arrays.items():
+            is_of_head = name.split(".")[0] in heads
+            prefixed[name if is_of_head else family.prefix + name] = value
+        return prefixed, family.prefix
+
+    def _without_wrappers(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """The tensors without the names of peft's own modules. InputError if two have the same name then."""
+        arrays: dict[str, Array] = {}
+        for stored_name in sorted(tensors, key=lambda name: ".modules_to_save." in name):
+            value = tensors[stored_name]
+            name = stored_name.removeprefix(PREFIX).replace(".base_layer.", ".")
+            if ".original_module." in name or name.endswith(BUFFERS):
+                continue  # modules_to_save replaces them
+
+            # bias="all" stores the biases of a head twice; those in modules_to_save come last.
+            without_adapter = re.sub(r"\.modules_to_save\.\w+\.", ".", name)
+            name = without_adapter if without_adapter in arrays else name.replace(".modules_to_save.", ".")
+            lora = LORA_PART.fullmatch(name)
+            if lora is not None:
+                name = f"{lora[1]}.{lora[2]}"
+            if name in arrays and not np.array_equal(arrays[name], value):
+                raise self.unused_error([stored_name])
+            arrays[name] = value
+        return arrays
 
     def unused_error(self, names: list[str]) -> InputError:
         return InputError(
@@ -128,17 +186,19 @@ class AdapterFiles:
     def scale(self, name: str, rank: int) -> float:
         """alpha / rank of a module. InputError if the config has no number, or another rank."""
         file = self.directory / ADAPTER_CONFIG
-        alpha, stated = self._value("alpha_pattern", "lora_alpha", name), self._value("rank_pattern", "r", name)
+        alpha = self._value("alpha_pattern", "lora_alpha", name)
+        stated = self._value("rank_pattern", "r", name)
         if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
             raise InputError(f"{file}: lora_alpha or alpha_pattern of {name} ({alpha!r:.40}) must be a number")
         if stated != rank:
             raise InputError(
                 f"{file}: r or rank_pattern of {name} is {stated!r:.40}, its tensors have {rank}; save it again"
             )
-        return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+        divisor = math.sqrt(rank) if self.config.get("use_rslora") else rank
+        return float(alpha) / divisor
 
     def _value(self, patterns: str, default: str, name: str) -> Any:
-        """The value of the first pattern that matches the end of a module's name, else that of all modules."""
+        """The value of the first pattern that matches the end of a module's name, else the value of all modules."""
         file = self.directory / ADAPTER_CONFIG
         for pattern, value in get_object(self.config, patterns, file).items():
             try:

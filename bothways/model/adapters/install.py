@@ -33,14 +33,27 @@ class LoraLinear(nn.Linear):
 
     @staticmethod
     def of(
-        linear: nn.Linear, num_parts: int, rank: int, scale: float, generator: torch.Generator | None = None
+        linear: nn.Linear,
+        num_parts: int,
+        rank: int,
+        scale: float,
+        generator: torch.Generator | None = None,
     ) -> "LoraLinear":
-        """The layer with zero B, so that it computes the same."""
-        module, weight = retype(linear, LoraLinear), linear.weight
+        """The layer with zero B, so that it computes the same.
+
+        linear: the frozen layer, whose parameters are shared.
+        num_parts: of the outputs.
+        rank: of A and B.
+        scale: of the change.
+        generator: A is drawn from it.
+        """
+        module = retype(linear, LoraLinear)
         module.scale = scale
+
         down = torch.empty(num_parts * rank, linear.in_features)
         for part in down.chunk(num_parts):
             nn.init.kaiming_uniform_(part, a=math.sqrt(5), generator=generator)  # as microsoft/LoRA
+        weight = linear.weight
         module.lora_down = nn.Parameter(down.to(weight))
         module.lora_up = nn.Parameter(weight.new_zeros(num_parts, linear.out_features // num_parts, rank))
         return module
@@ -50,7 +63,9 @@ class LoraLinear(nn.Linear):
 
     def up(self) -> Tensor:
         """The B of all parts as one matrix [O, P * R]."""
-        return self.lora_up[0] if len(self.lora_up) == 1 else torch.block_diag(*self.lora_up)
+        if len(self.lora_up) == 1:
+            return self.lora_up[0]
+        return torch.block_diag(*self.lora_up)
 
     def merged(self) -> nn.Linear:
         """A plain layer with the weight W + scale * B A, computed in float64 and rounded once."""
@@ -63,7 +78,12 @@ class LoraLinear(nn.Linear):
         return plain
 
 
-LINEARS = "attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output"
+LINEARS = (
+    "attention.qkv",
+    "attention.output",
+    "feed_forward.inner",
+    "feed_forward.output",
+)
 OWN_NAME = re.compile(r"\.lora_\w+$")
 SAMPLES = 256  # numbers of each tensor in a fingerprint
 
@@ -71,17 +91,25 @@ SAMPLES = 256  # numbers of each tensor in a fingerprint
 def install(model: Model, spec: AdapterSpec, family: FamilySpec, seed: int = 0) -> None:
     """Add an adapter to a model, in place, so that its results do not change.
 
-    Only the adapter's parameters and those outside the encoder are trainable afterwards. InputError if the
-    model has an adapter, or cannot have one of this kind.
+    model: without an adapter.
+    spec: of the adapter.
+    family: tells which parts of a linear map are stored apart.
+    seed: the adapter's parameters are drawn from it.
+
+    Only the parameters of the adapter and of the heads are trainable afterwards. InputError if the model has an
+    adapter, or cannot have one of this kind.
     """
     if model.adapter is not None:
         raise InputError(f"the model has an adapter already ({model.adapter.kind}); merge it first (bothways merge)")
     check_supported(spec, model.config, family.model_type)
+
+    # Of the encoder before the change, which the adapter belongs to.
     spec = replace(spec, fingerprint=fingerprint_encoder(model))
     for name, value in model.encoder.named_parameters():
         value.requires_grad_(spec.kind == "bitfit" and name.endswith("bias"))
     if spec.kind == "lora":
-        _install_lora(model, spec, family, torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS)))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
+        _install_lora(model, spec, family, generator)
     model.adapter = spec
 
 
@@ -89,18 +117,26 @@ def _install_lora(model: Model, spec: AdapterSpec, family: FamilySpec, generator
     """LoRA in all linear maps of the layers; of queries, keys and values one for each, if the family stores them so."""
     for name, part in [*model.named_modules()]:
         if isinstance(part, nn.Linear) and re.search(r"layers\.\d+\.", name) and name.endswith(LINEARS):
-            num_parts = len(family.hf_names(f"{name}.weight", ()))
-            set_module(model, name, LoraLinear.of(part, num_parts, spec.rank, spec.scale, generator))
+            lora = LoraLinear.of(
+                part,
+                num_parts=len(family.hf_names(f"{name}.weight", ())),
+                rank=spec.rank,
+                scale=spec.scale,
+                generator=generator,
+            )
+            set_module(model, name, lora)
 
 
 def own_state(model: Model) -> dict[str, Tensor]:
-    """The adapter's tensors by name, and those outside the encoder; nothing of the model that it belongs to."""
+    """The tensors of the adapter and of the heads by name; nothing of the model that the adapter belongs to."""
     spec: AdapterSpec = model.adapter
-    return {
-        name: value
-        for name, value in model.state_dict().items()
-        if not name.startswith("encoder.") or OWN_NAME.search(name) or (spec.kind == "bitfit" and name.endswith("bias"))
-    }
+    state: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        is_outside = not name.startswith("encoder.")
+        is_trained = spec.kind == "bitfit" and name.endswith("bias")
+        if is_outside or is_trained or OWN_NAME.search(name):
+            state[name] = value
+    return state
 
 
 def merge(model: Model) -> None:
@@ -116,8 +152,10 @@ def fingerprint_encoder(model: Model) -> str:
     """Hash of a sample of each tensor of the encoder, the same for weights that are rounded to bfloat16."""
     digest = hashlib.sha256()
     for name, value in model.encoder.state_dict().items():
-        if not OWN_NAME.search(f".{name}"):
-            flat = value.detach().flatten()
-            sample = flat[:: -(-len(flat) // SAMPLES) or 1].to(torch.bfloat16).float()
-            digest.update(name.encode() + sample.cpu().numpy().tobytes())
+        if OWN_NAME.search(f".{name}"):
+            continue
+        flat = value.detach().flatten()
+        step = math.ceil(len(flat) / SAMPLES) or 1
+        sample = flat[::step].to(torch.bfloat16).float()
+        digest.update(name.encode() + sample.cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

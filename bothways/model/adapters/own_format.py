@@ -1,6 +1,6 @@
 """Adapters that Bothways has written, given to the model that they belong to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import torch
@@ -52,12 +52,12 @@ def attach_own(base: Checkpoint, files: AdapterFiles) -> Checkpoint:
 
 def _read_spec(base: Checkpoint, files: AdapterFiles) -> AdapterSpec:
     """The adapter without its weights. InputError if its fingerprint is of another model's encoder."""
-    named_base = str(files.config.get("base_model_name_or_path", ""))
-    spec = AdapterSpec.from_json(files.described, named_base, files.directory / METADATA_FILE)
+    base_name = str(files.config.get("base_model_name_or_path", ""))
+    spec = AdapterSpec.from_json(files.described, base_name, files.directory / METADATA_FILE)
     if spec.fingerprint and spec.fingerprint != fingerprint_encoder(base.model):
-        named = base.metadata.get("settings", {}).get("out") or f"this {base.model_type} model"
+        model_name = base.metadata.get("settings", {}).get("out") or f"this {base.model_type} model"
         raise InputError(
-            f"{files.directory}: the adapter belongs to other weights than those of {named}; pass the model that "
+            f"{files.directory}: the adapter belongs to other weights than those of {model_name}; pass the model that "
             "it was trained on"
         )
     return spec
@@ -72,40 +72,62 @@ def _read_heads(files: AdapterFiles, family: FamilySpec) -> tuple[list[str], dic
         raise InputError(f"{file}: labels of the adapter are broken; save or download it again")
     if not isinstance(heads, dict) or any(heads[head] != _size(head, labels) for head in heads):
         raise InputError(f"{file}: heads of the adapter do not fit its labels; save or download it again")
-    if unknown := heads.keys() - {*family.head_names, *NUM_OUTPUTS, "classes", "tokens"}:
+    unknown = heads.keys() - {*family.head_names, *NUM_OUTPUTS, "classes", "tokens"}
+    if unknown:
         raise InputError(f"{file}: {family.model_type} has no head {min(unknown)!r:.40}")
     return labels, heads
 
 
 def _size(head: str, labels: list[str]) -> int:
     """The number of outputs of a head with these labels, which bounds the memory that a file can ask for."""
-    return NUM_OUTPUTS[head] if head in NUM_OUTPUTS else len(labels) or 1
+    if head in NUM_OUTPUTS:
+        return NUM_OUTPUTS[head]
+    return len(labels) or 1  # a regression has no labels
 
 
 def _own_tensors(
-    files: AdapterFiles, model: Model, family: FamilySpec, state: Mapping[str, Tensor]
+    files: AdapterFiles,
+    model: Model,
+    family: FamilySpec,
+    state: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """The tensors of both files by our names. InputError if one is left over, or the files differ in scale."""
     tensors = to_tensors(files.own_tensors())
     if model.adapter.kind == "lora":
-        arrays, prefix = files.peft_tensors(family)
-        stored = to_tensors(arrays)
-        for name, part in model.named_modules():
-            if isinstance(part, LoraLinear):
-                names = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
-                for module in names:
-                    _check_scale(files, module.removeprefix(prefix), model.adapter)
-                downs = take(files, stored, [f"{module}.lora_A" for module in names])
-                ups = take(files, stored, [f"{module}.lora_B" for module in names])
-                tensors[f"{name}.lora_down"] = torch.cat(downs)
-                tensors[f"{name}.lora_up"] = torch.stack(ups)
-        for name in state.keys() - tensors.keys():
-            hf_names = family.hf_names(name, model.num_outputs)
-            tensors |= {name: stored.pop(hf_names[0])} if hf_names and hf_names[0] in stored else {}
-        tensors |= stored
-    if unknown := [name for name in tensors if name not in state and "pooler." not in name]:
+        tensors |= _lora_tensors(files, model, family, names=state.keys() - tensors.keys())
+    unknown = [name for name in tensors if name not in state and "pooler." not in name]
+    if unknown:
         raise files.unused_error(unknown)
     return tensors
+
+
+def _lora_tensors(
+    files: AdapterFiles,
+    model: Model,
+    family: FamilySpec,
+    *,
+    names: Set[str],
+) -> dict[str, Tensor]:
+    """The tensors of peft's file: those with these names of ours by our names, others as the file names them."""
+    arrays, prefix = files.peft_tensors(family)
+    stored = to_tensors(arrays)
+    tensors: dict[str, Tensor] = {}
+
+    for name, part in model.named_modules():
+        if isinstance(part, LoraLinear):
+            modules = [hf_name.removesuffix(".weight") for hf_name in family.hf_names(f"{name}.weight", ())]
+            for module in modules:
+                _check_scale(files, module.removeprefix(prefix), model.adapter)
+            downs = take(files, stored, [f"{module}.lora_A" for module in modules])
+            ups = take(files, stored, [f"{module}.lora_B" for module in modules])
+            tensors[f"{name}.lora_down"] = torch.cat(downs)
+            tensors[f"{name}.lora_up"] = torch.stack(ups)
+
+    for name in names - tensors.keys():
+        hf_names = family.hf_names(name, model.num_outputs)
+        if hf_names and hf_names[0] in stored:
+            tensors[name] = stored.pop(hf_names[0])
+    return {**tensors, **stored}
 
 
 def _check_scale(files: AdapterFiles, name: str, spec: AdapterSpec) -> None:

@@ -16,8 +16,10 @@ LARGEST = 1024  # rank, in settings and in files
 class AdapterSpec:
     """An adapter without its weights.
 
-    rank, alpha: of LoRA, whose change of a weight is alpha / rank * B A. base: where the model is that it belongs to.
-    fingerprint: of that model's encoder.
+    rank: of LoRA, whose change of a weight is alpha / rank * B A.
+    alpha: of LoRA.
+    base: where the model is that the adapter belongs to.
+    fingerprint: of the encoder of that model.
     """
 
     kind: Kind
@@ -32,15 +34,19 @@ class AdapterSpec:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that this kind has; the base has a place of its own."""
-        names = ("kind", *(("rank", "alpha") if self.kind == "lora" else ()), "fingerprint")
-        return {name: value for name, value in asdict(self).items() if name in names}
+        fields = asdict(self)
+        del fields["base"]
+        if self.kind != "lora":
+            del fields["rank"]
+            del fields["alpha"]
+        return fields
 
     @staticmethod
     def from_json(values: Mapping[str, Any], base: str, source: object) -> "AdapterSpec":
         """InputError, naming the source, for values of the wrong type."""
         try:
-            known = {name: values[name] for name in AdapterSpec.__annotations__ if name in values}
-            spec = AdapterSpec(**{**known, "base": base})
+            fields = {name: values[name] for name in AdapterSpec.__annotations__ if name in values}
+            spec = AdapterSpec(**{**fields, "base": base})
             is_valid = spec.kind in KINDS and isinstance(spec.rank, int) and 0 < spec.rank <= LARGEST
             if is_valid and isinstance(spec.alpha, int | float) and isinstance(spec.fingerprint, str):
                 return spec

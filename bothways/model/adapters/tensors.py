@@ -19,29 +19,36 @@ def to_tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
 
 
 def take(files: AdapterFiles, stored: dict[str, Tensor], names: list[str]) -> list[Tensor]:
-    if missing := [name for name in names if name not in stored]:
+    """Remove tensors from `stored`, and return them. InputError for missing ones."""
+    missing = [name for name in names if name not in stored]
+    if missing:
         raise InputError(f"{files.directory / PEFT_WEIGHTS}: missing: {shorten(missing)}; download the adapter again")
     return [stored.pop(name) for name in names]
 
 
 def check(files: AdapterFiles, tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
     """InputError names tensors that are missing, misshapen or not finite."""
-    if missing := sorted(shapes.keys() - tensors.keys()):
+    missing = sorted(shapes.keys() - tensors.keys())
+    if missing:
         raise InputError(f"{files.directory}: missing parameters: {shorten(missing)}; download the adapter again")
+
     for name, shape in shapes.items():
-        if tensors[name].shape != shape:
+        value = tensors[name]
+        if value.shape != shape:
             raise InputError(
-                f"{files.directory}: {name} is {[*tensors[name].shape]}, the model needs {[*shape]}; pass the model "
+                f"{files.directory}: {name} is {[*value.shape]}, the model needs {[*shape]}; pass the model "
                 "that the adapter was trained on"
             )
-        if not tensors[name].is_floating_point() or not all_finite(tensors[name]):
+        if not value.is_floating_point() or not all_finite(value):
             raise InputError(f"{files.directory}: {name} has values that are no numbers; download the adapter again")
 
 
 def with_encoder_of(base: Model, config: EncoderConfig, heads: Mapping[str, int]) -> Model:
     """A model with these heads, uninitialized, and an encoder that shares the weights of `base`."""
+    # The base's pooler may stay if no head is new.
+    keeps_heads = dict(heads) in ({}, base.num_outputs)
     with no_init(base.encoder.embeddings.words.weight.dtype):
-        model = Model(config, heads, pooler=base.pooler is not None and dict(heads) in ({}, base.num_outputs))
+        model = Model(config, heads, pooler=base.pooler is not None and keeps_heads)
     for head in model.heads.values():
         if isinstance(head, ClassificationHead):
             head.output.float()  # as `move_model` does

@@ -18,19 +18,24 @@ from bothways.model.families import FAMILIES
 
 def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
     """Write the adapter of a checkpoint's model and its head into a directory."""
-    model, spec = checkpoint.model, checkpoint.model.adapter
-    config: dict[str, Any] = {"base_model_name_or_path": spec.base}
+    model = checkpoint.model
+    spec = model.adapter
     state = own_state(model)
+    config: dict[str, Any] = {"base_model_name_or_path": spec.base}
     if spec.kind == "lora":
         tensors, peft_config = _take_peft(checkpoint, state)
         write_floats(tensors, directory / PEFT_WEIGHTS)
         config |= peft_config
     else:
         config["adapter_type"] = spec.kind
-    if line := unread(checkpoint):
+    line = unread(checkpoint)
+    if line:
         config["readers"] = line
+
+    # The layout of peft has no place for the rest.
     if state:
         write_floats(state, directory / OWN_WEIGHTS)
+
     described = {
         **spec.to_json(),
         "heads": model.num_outputs,
@@ -50,26 +55,33 @@ def write_adapter(checkpoint: Checkpoint, directory: Path) -> None:
 def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of peft's file, by its names, and their configuration. They are taken from `state`, the adapter and
     the head by our names."""
-    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
-    stored = _head_names(checkpoint)
-    tensors, targets = dict[str, Tensor](), []
+    model = checkpoint.model
+    family = FAMILIES[checkpoint.model_type]
+    tensors: dict[str, Tensor] = {}
+    targets: list[str] = []
     for name, part in model.named_modules():
         if isinstance(part, LoraLinear):
             hf_names = family.hf_names(f"{name}.weight", ())
             downs = state.pop(f"{name}.lora_down").chunk(len(hf_names))
-            for hf_name, down, up in zip(hf_names, downs, state.pop(f"{name}.lora_up"), strict=True):
+            ups = state.pop(f"{name}.lora_up")
+            for hf_name, down, up in zip(hf_names, downs, ups, strict=True):
                 module = hf_name.removesuffix(".weight")
                 targets.append(module.removeprefix(family.prefix))
-                tensors |= {f"{PREFIX}{module}.lora_A.weight": down, f"{PREFIX}{module}.lora_B.weight": up}
-    tensors |= {f"{PREFIX}{hf_name}": state.pop(name) for name, hf_name in stored.items()}
-    if not (stored and model.num_outputs):  # a bare encoder
+                tensors[f"{PREFIX}{module}.lora_A.weight"] = down
+                tensors[f"{PREFIX}{module}.lora_B.weight"] = up
+
+    head_names = _head_names(checkpoint)
+    for name, hf_name in head_names.items():
+        tensors[f"{PREFIX}{hf_name}"] = state.pop(name)
+    if not (head_names and model.num_outputs):  # a bare encoder
         prefix = PREFIX + family.prefix
         tensors = {f"{PREFIX}{name.removeprefix(prefix)}": value for name, value in tensors.items()}
-    modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in stored.values()})
-    heads = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and stored]
+
+    modules = sorted({hf_name.removeprefix(family.prefix).split(".")[0] for hf_name in head_names.values()})
+    task_types = [TASK_TYPES[head] for head in model.num_outputs if head in TASK_TYPES and head_names]
     return tensors, {
         "peft_type": "LORA",
-        "task_type": heads[0] if heads else "FEATURE_EXTRACTION",
+        "task_type": task_types[0] if task_types else "FEATURE_EXTRACTION",
         "r": model.adapter.rank,
         "lora_alpha": model.adapter.alpha,
         "lora_dropout": 0.0,
@@ -82,15 +94,15 @@ def _take_peft(checkpoint: Checkpoint, state: dict[str, Tensor]) -> tuple[dict[s
 
 def unread(checkpoint: Checkpoint) -> str | None:
     """A line for an adapter that peft does not compute whole over transformers' model; None for all others."""
-    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
+    model = checkpoint.model
+    family = FAMILIES[checkpoint.model_type]
+    classifies = "classes" in model.num_outputs
     if model.adapter.kind != "lora":
         return f"only Bothways reads an adapter of this kind ({model.adapter.kind})"
     if model.num_outputs and not _head_names(checkpoint):
-        way_out = (
-            f"; {flag('pooling', 'cls')} gives a head that peft reads too" if "classes" in model.num_outputs else ""
-        )
+        way_out = f"; {flag('pooling', 'cls')} gives a head that peft reads too" if classifies else ""
         return f"peft reads the LoRA of the encoder, only Bothways the head{way_out}"
-    if "classes" in model.num_outputs and family.supports_mean_pooling:
+    if classifies and family.supports_mean_pooling:
         pooling = "cls" if model.config.pooling == "first" else model.config.pooling
         return f"peft reads it over a model whose config.json has classifier_pooling={pooling!r}"
     return None
@@ -98,10 +110,18 @@ def unread(checkpoint: Checkpoint) -> str | None:
 
 def _head_names(checkpoint: Checkpoint) -> dict[str, str]:
     """Hugging Face's names of the parameters outside the encoder; none if its layout does not have this head."""
-    model, family = checkpoint.model, FAMILIES[checkpoint.model_type]
+    model = checkpoint.model
+    family = FAMILIES[checkpoint.model_type]
     is_supported = frozenset(model.num_outputs) in family.architectures
     if model.config.pooler_act in NO_POOLER or not is_supported:
         return {}
-    outside = [name for name in model.state_dict() if not name.startswith("encoder.")]
-    names = {name: family.hf_names(name, model.num_outputs) for name in outside}
-    return {} if any(len(keys) != 1 for keys in names.values()) else {name: keys[0] for name, keys in names.items()}
+
+    names: dict[str, str] = {}
+    for name in model.state_dict():
+        if name.startswith("encoder."):
+            continue
+        hf_names = family.hf_names(name, model.num_outputs)
+        if len(hf_names) != 1:
+            return {}
+        names[name] = hf_names[0]
+    return names

@@ -30,9 +30,13 @@ WORDS_UNREAD = "only Bothways reads the whole model; other libraries leave out i
 def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
-    dtype: data type of the parameters. Ignored or unusual content is logged as a warning. InputError for missing,
-    malformed or unsupported files. If the checkpoint is replaced while it is read, it is read again, so that two
-    checkpoints are never mixed.
+    dtype: data type of the parameters.
+
+    Ignored or unusual content is logged as a warning. If the checkpoint is replaced while it is read, it is read again,
+    so that two checkpoints are never mixed. InputError for missing, malformed or unsupported files.
+
+    >>> load("bothways-en").pooling
+    'mean'
     """
     return read_unchanged(path, lambda directory: read(directory, dtype))
 
@@ -45,8 +49,12 @@ def read(directory: Directory, dtype: torch.dtype) -> Checkpoint:
 
     files = ModelFiles.of(directory, stored)
     model = build_model(files, dtype).eval()
-    described = vars(files.description)
-    return Checkpoint(**described, model=model, tokenizer=files.read_tokenizer(), extra=files.extra)
+    return Checkpoint(
+        **vars(files.description),
+        model=model,
+        tokenizer=files.read_tokenizer(),
+        extra=files.extra,
+    )
 
 
 # --- modules for arrays ----------------------------------------------------------------------------------------------
@@ -56,15 +64,19 @@ def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
     """The modules for the arrays of a directory, filled. InputError names missing, misshapen or untied parameters."""
     if files.naming == "int8":
         return _int8_model(files)
+
     model = _build(files, dtype)
     state = model.state_dict()
 
+    # Each array is copied when it is read, so that the whole file is not in memory beside the model.
     def write(parameter: str, start: int, value: Array) -> bool:
         rows = state[parameter][start : start + len(value)]
         rows.copy_(torch.from_numpy(value))
         return all_finite(rows)
 
-    files.read_parameters({name: value.shape for name, value in state.items()}, write)
+    shapes = {name: value.shape for name, value in state.items()}
+    files.read_parameters(shapes, write)
+
     outputs = model.num_outputs.get("classes", 1)
     if files.hf_config.get("problem_type") == "regression" and outputs > 1:
         file = files.directory.path / CONFIG
@@ -72,29 +84,30 @@ def build_model(files: ModelFiles, dtype: torch.dtype) -> Model:
     return model
 
 
+def _int8_model(files: ModelFiles) -> Model:
+    state = {name: torch.from_numpy(value) for name, value in files.arrays.items()}
+    try:
+        return load_int8_state_dict(files.config, state)
+    except InputError as error:
+        file = files.directory.path / INT8_WEIGHTS
+        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
+
+
 def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
     """An uninitialized model, with the heads whose parameters are in the file."""
     pooler = files.has_pooler
     try:
+        # The file bounds the memory that a config with huge sizes can ask for.
         with no_init(dtype, max_elements=num_bytes(files.arrays)):
             model = Model(files.config, files.outputs, pooler=pooler)
     except InputError as error:
         file = files.directory.path / CONFIG
         raise InputError(f"{file}: {error}; use the config.json that belongs to the weights") from None
+
     for head in model.heads.values():
         if isinstance(head, ClassificationHead):
             head.output.to(torch.promote_types(dtype, torch.float32))  # as `move_model` does
     return model
-
-
-def _int8_model(files: ModelFiles) -> Model:
-    try:
-        return load_int8_state_dict(
-            files.config, {name: torch.from_numpy(value) for name, value in files.arrays.items()}
-        )
-    except InputError as error:
-        file = files.directory.path / INT8_WEIGHTS
-        raise InputError(f"{file}: does not fit config.json ({error}); quantize the model again") from None
 
 
 # --- save -------------------------------------------------------------------------------------------------------------
@@ -102,20 +115,26 @@ def _int8_model(files: ModelFiles) -> Model:
 
 def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | None = None) -> None:
     """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling; of a model with an
-    adapter, only the adapter and the head.
+    adapter, only the adapter and the head. Only Bothways loads int8 models.
 
-    Only Bothways loads int8 models. Everything is written next to the target and renamed, so a failed write leaves the
-    old files in place. weights: their format; None means the one that the model needs. InputError if the target
-    contains anything but a checkpoint, such as a run.
+    path: a directory, which is created or replaced.
+    weights: the format of the files; None means the format that the model needs.
+
+    Everything is written next to the target and renamed, so a failed write leaves the old files in place. InputError if
+    the target contains anything but a checkpoint, such as a run.
     """
     target = Path(path)
     check_target(target, holds=METADATA_FILE)
     if (target / METADATA_FILE).exists() and "status" in read_json(target / METADATA_FILE):
         raise InputError(f"{target}: contains a run, which would be lost; pass a new directory")
+
+    form = weights or format_of(checkpoint)
     with atomic_directory(target) as directory:
-        (weights or format_of(checkpoint)).save(checkpoint, directory)
+        form.save(checkpoint, directory)
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
-    return WORDS_UNREAD if checkpoint.words else format_of(checkpoint).unread(checkpoint)
+    if checkpoint.words:
+        return WORDS_UNREAD
+    return format_of(checkpoint).unread(checkpoint)

@@ -18,19 +18,26 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True, repr=False)
 class Checkpoint(Description):
-    """A model with its tokenizer and its description. extra: unknown config keys, kept when saving."""
+    """A model with its tokenizer and its description.
+
+    extra: unknown config keys, kept when saving.
+    """
 
     model: Model
     tokenizer: Tokenizer | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        config, heads = self.model.config, ", ".join(self.model.num_outputs) or "none"
-        labels = f", {format_count(len(self.labels), 'label')}" if self.labels else ""
-        return (
-            f"Checkpoint({self.model_type}, {format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}, "
-            f"heads: {heads}{labels}, tokenizer: {self.tokenizer})"
-        )
+        config = self.model.config
+        parts = [
+            self.model_type,
+            f"{format_count(config.num_hidden_layers, 'layer')} of {config.hidden_size}",
+            f"heads: {', '.join(self.model.num_outputs) or 'none'}",
+        ]
+        if self.labels:
+            parts.append(format_count(len(self.labels), "label"))
+        parts.append(f"tokenizer: {self.tokenizer}")
+        return f"Checkpoint({', '.join(parts)})"
 
     def need_tokenizer(self) -> Tokenizer:
         """The tokenizer. InputError if the checkpoint has none."""
@@ -46,17 +53,26 @@ def with_dropout(config: EncoderConfig, dropout: float) -> EncoderConfig:
 
 
 def new_model(config: EncoderConfig, heads: Mapping[str, int], seed: int, *, pooler: bool = False) -> Model:
-    """A model whose weights are drawn from the seed. heads: their numbers of outputs."""
+    """A model whose weights are drawn from the seed.
+
+    config: the encoder's.
+    heads: the number of outputs of each head, by name.
+    seed: of the weights; torch's own random numbers are neither used nor changed.
+    pooler: whether the model has one even if no head reads it.
+    """
     with same_random_numbers():
         model = Model(config, heads, pooler=pooler)
-    initialize(model, config.initializer_range, torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    initialize(model, config.initializer_range, generator)
     return model
 
 
 def empty_model(old: Model, config: EncoderConfig) -> Model:
     """A model that is not initialized, with the heads and the number format of another."""
-    with no_init(old.encoder.embeddings.words.weight.dtype):
-        return Model(config, old.num_outputs, pooler=old.pooler is not None).eval()
+    dtype = old.encoder.embeddings.words.weight.dtype
+    with no_init(dtype):
+        model = Model(config, old.num_outputs, pooler=old.pooler is not None)
+    return model.eval()
 
 
 def check_plain(model: Model) -> None:
@@ -67,7 +83,7 @@ def check_plain(model: Model) -> None:
 
 def check_head_supported(checkpoint: Checkpoint, head: str, source: object) -> None:
     """InputError if the family cannot be saved with this head."""
-    supported = sorted(kind for kind, family in FAMILIES.items() if frozenset({head}) in family.architectures)
+    supported = sorted(name for name, family in FAMILIES.items() if frozenset({head}) in family.architectures)
     if checkpoint.model_type not in supported:
         raise InputError(
             f"{source}: head {head} is not supported for {checkpoint.model_type} (supported: {', '.join(supported)})"

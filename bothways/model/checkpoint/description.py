@@ -1,7 +1,7 @@
 """Description of a model: labels, pooling and metadata. bothways.json is the metadata of a model or run: settings,
 versions, results; validated on reading. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,45 +13,26 @@ from bothways.model.checkpoint.scope import Scope
 if TYPE_CHECKING:
     from bothways.model.linear.tfidf import TfidfModel
 
-CONFIG, METADATA_FILE, ADAPTER_CONFIG = "config.json", "bothways.json", "adapter_config.json"
+CONFIG = "config.json"
+METADATA_FILE = "bothways.json"
+ADAPTER_CONFIG = "adapter_config.json"
 NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
 WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
-INTEGER, NUMBER, TEXT, BOOL, OBJECT = "an integer from 0", "a number", "text", "true or false", "a JSON object"
-DATA = "text, a JSON object, or a list of them"  # a path, the description of a table in memory, or several tables
-TYPES: dict[str, type | tuple[type, ...]] = {
-    INTEGER: (),
-    NUMBER: float,
-    TEXT: str,
-    BOOL: bool,
-    OBJECT: dict,
-    DATA: (str, dict, list),
-}
-FACTS = {
-    **dict.fromkeys(("verb", "task", "scheme", "status", "started", "reason"), TEXT),
-    **dict.fromkeys(("process", "versions", "hardware", "hub", WORDS), OBJECT),
-    **dict.fromkeys(("no_answer_threshold", "peak_flops", "flops_per_token"), NUMBER),
-    **{"reads_pairs": BOOL, "steps": INTEGER},
-}
-SETTINGS = {
-    **dict.fromkeys(("window", "overlap", "longest"), INTEGER),
-    **dict.fromkeys(("context",), BOOL),
-    **dict.fromkeys(("long", "objective", "pairs", "positive"), TEXT),
-    **dict.fromkeys(("train", "dev"), DATA),
-    **dict.fromkeys((f"{use}_column" for use in ("text", "pair", "label", "words", "tags", "negative")), TEXT),
-}
-PROCESS = {"id": INTEGER, **dict.fromkeys(("host", "machine", "began"), TEXT)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """Labels, pooling and metadata of a model.
 
-    labels: names of the classes, in the order of the head's outputs; empty for regression. multi_label: a text may have
-    any number of labels. pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not
-    specify it. normalized: whether they are scaled to length 1. metadata: content of bothways.json, which records how
-    the model was trained. words: a linear model over TF-IDF whose scores are added to those of the head "classes"; None
-    for most models. scope: of a fine-tuned classifier, where its training texts lie; None if it is unknown.
+    model_type: the family, by Hugging Face's name.
+    labels: names of the classes, in the order of the head's outputs; empty for regression.
+    multi_label: whether a text may have any number of labels.
+    pooling: how sentence vectors are pooled (mean, cls, max); None if the directory does not specify it.
+    normalized: whether sentence vectors are scaled to length 1.
+    metadata: content of bothways.json, which records how the model was trained.
+    words: a linear model over TF-IDF whose scores are added to the scores of the head "classes"; None for most models.
+    scope: of a fine-tuned classifier, where its training texts lie; None if it is unknown.
     """
 
     model_type: str = "bert"
@@ -77,6 +58,83 @@ def problem_type(described: Description, num_outputs: int) -> str:
     return "single_label_classification" if described.labels or num_outputs > 1 else "regression"
 
 
+# --- bothways.json ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntryType:
+    """The values that an entry of bothways.json may have.
+
+    name: as messages call them.
+    """
+
+    name: str
+    accepts: Callable[[object], bool]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, float)
+
+
+COUNT = EntryType("an integer from 0", _is_count)
+NUMBER = EntryType("a number", _is_number)
+TEXT = EntryType("text", lambda value: isinstance(value, str))
+BOOL = EntryType("true or false", lambda value: isinstance(value, bool))
+OBJECT = EntryType("a JSON object", lambda value: isinstance(value, dict))
+# A path, the description of a table in memory, or several tables.
+DATA = EntryType("text, a JSON object, or a list of them", lambda value: isinstance(value, str | dict | list))
+
+# Entries that the package reads. Others are kept as they are, so that a file of a later version is read too.
+ENTRIES = {
+    "verb": TEXT,
+    "task": TEXT,
+    "scheme": TEXT,
+    "status": TEXT,
+    "started": TEXT,
+    "reason": TEXT,
+    "process": OBJECT,
+    "versions": OBJECT,
+    "hardware": OBJECT,
+    "hub": OBJECT,
+    WORDS: OBJECT,
+    "no_answer_threshold": NUMBER,
+    "peak_flops": NUMBER,
+    "flops_per_token": NUMBER,
+    "reads_pairs": BOOL,
+    "steps": COUNT,
+}
+SETTINGS = {
+    "window": COUNT,
+    "overlap": COUNT,
+    "longest": COUNT,
+    "context": BOOL,
+    "long": TEXT,
+    "objective": TEXT,
+    "pairs": TEXT,
+    "positive": TEXT,
+    "train": DATA,
+    "dev": DATA,
+    "text_column": TEXT,
+    "pair_column": TEXT,
+    "label_column": TEXT,
+    "words_column": TEXT,
+    "tags_column": TEXT,
+    "negative_column": TEXT,
+}
+PROCESS = {
+    "id": COUNT,
+    "host": TEXT,
+    "machine": TEXT,
+    "began": TEXT,
+}
+
+
 def read_metadata(file: Path) -> dict[str, Any]:
     """The content of bothways.json; empty if the file does not exist. InputError for missing or mistyped entries."""
     return check_metadata(read_json(file) if file.exists() else {}, file)
@@ -84,19 +142,28 @@ def read_metadata(file: Path) -> dict[str, Any]:
 
 def check_metadata(metadata: dict[str, Any], file: Path) -> dict[str, Any]:
     """The content of bothways.json. InputError for missing or mistyped entries."""
-    settings, process = get_object(metadata, "settings", file), get_object(metadata, "process", file)
-    for entries, types in ((metadata, FACTS), (settings, SETTINGS), (process, PROCESS)):
-        for name, kind in types.items():
-            value = entries.get(name)
-            if value is not None and not _has_type(value, kind):
-                raise InputError(f"{file}: {name} ({value!r:.60}) must be {kind}; correct or remove it")
-    for entries, names in ((metadata if "status" in metadata else {}, ("verb", "settings")), (process, ("host", "id"))):
-        if entries and (missing := [name for name in names if entries.get(name) is None]):
-            raise InputError(f"{file}: {missing[0]} is missing; start the run again")
+    settings = get_object(metadata, "settings", file)
+    process = get_object(metadata, "process", file)
+    _check_types(metadata, ENTRIES, file)
+    _check_types(settings, SETTINGS, file)
+    _check_types(process, PROCESS, file)
+
+    # Only a run has a status, and only a run that has begun names its process.
+    if "status" in metadata:
+        _check_present(metadata, ("verb", "settings"), file)
+    if process:
+        _check_present(process, ("host", "id"), file)
     return metadata
 
 
-def _has_type(value: object, kind: str) -> bool:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (kind == INTEGER and 0 <= value < 2**31) or (kind == NUMBER and abs(value) < 2**63)
-    return isinstance(value, TYPES[kind])
+def _check_types(entries: Mapping[str, Any], types: Mapping[str, EntryType], file: Path) -> None:
+    for name, kind in types.items():
+        value = entries.get(name)
+        if value is not None and not kind.accepts(value):
+            raise InputError(f"{file}: {name} ({value!r:.60}) must be {kind.name}; correct or remove it")
+
+
+def _check_present(entries: Mapping[str, Any], names: Sequence[str], file: Path) -> None:
+    for name in names:
+        if entries.get(name) is None:
+            raise InputError(f"{file}: {name} is missing; start the run again")

@@ -1,7 +1,7 @@
 """Read the files of a model directory: config, description and named arrays. No torch."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,9 +51,12 @@ def detect(directory: Directory) -> Format:
 class ModelFiles:
     """A model in a directory, without modules.
 
-    hf_config: the content of config.json, as the family writes it. extra: its unknown keys. names: of the classes.
-    arrays: the weights, read on access. naming: their names (formats/format.py). normalized: whether text vectors are
-    scaled to length 1; None: as in modules.json.
+    hf_config: the content of config.json, as the family writes it.
+    extra: its unknown keys.
+    names: the names of the classes.
+    arrays: the weights, read on access.
+    naming: how the arrays are named (formats/format.py).
+    normalized: whether text vectors are scaled to length 1; None: as in modules.json.
     """
 
     directory: Directory
@@ -79,17 +82,27 @@ class ModelFiles:
         file = directory.path / CONFIG
         family = read_family(stored.hf_config, file)
         config, extra = family.parse_config(stored.hf_config, file)
-        if (act := stored.pooler_act) is not None:
+
+        act = stored.pooler_act
+        if act is not None:
             if act not in NO_POOLER:
                 raise InputError(f"{file}: pooler_act {act!r:.60} is not supported; use one of {', '.join(NO_POOLER)}")
             config = config.replace(pooling="mean", pooler_act=act)
         config = config.replace(**stored.changes)
+
         if extra:
             directory.warn(f"{file}: unknown keys, kept but ignored: {escape_line(shorten(sorted(extra)))}")
-        names = _read_labels(stored.hf_config, file)
-        arrays = stored.read(ReadPlan(directory, family, config))
+
         return ModelFiles(
-            directory, family, config, stored.hf_config, extra, names, arrays, stored.naming, stored.normalized
+            directory=directory,
+            family=family,
+            config=config,
+            hf_config=stored.hf_config,
+            extra=extra,
+            names=_read_labels(stored.hf_config, file),
+            arrays=stored.read(ReadPlan(directory, family, config)),
+            naming=stored.naming,
+            normalized=stored.normalized,
         )
 
     @cached_property
@@ -99,49 +112,71 @@ class ModelFiles:
             sizes = {**NUM_OUTPUTS, "classes": len(self.names), "tokens": len(self.names)}
             heads = self.family.find_heads(self.arrays, str(self.hf_config.get("architectures")))
             return {name: sizes[name] for name in self.family.head_names if name in heads}
-        heads = {name.split(".")[1] for name in self.arrays if name.startswith("heads.")}
-        biases = {name: f"heads.{name}.output.bias" for name in sorted(heads)}
-        sizes = {name: len(self.arrays[bias]) for name, bias in biases.items() if bias in self.arrays}
-        return {name: NUM_OUTPUTS.get(name, sizes.get(name, 0)) for name in biases}
+
+        # The arrays have our names, and the bias of a head its number of outputs.
+        outputs: dict[str, int] = {}
+        for head in sorted({name.split(".")[1] for name in self.arrays if name.startswith("heads.")}):
+            bias = f"heads.{head}.output.bias"
+            if head in NUM_OUTPUTS:
+                outputs[head] = NUM_OUTPUTS[head]
+            else:
+                outputs[head] = len(self.arrays[bias]) if bias in self.arrays else 0
+        return outputs
 
     @property
     def has_pooler(self) -> bool:
         """Whether the weights of a pooler are in the files. InputError if a head needs one."""
-        family, heads = self.family, self.outputs
-        names = family.hf_names(POOLER, heads)
-        found = any(name in self.arrays or name.removeprefix(family.prefix) in self.arrays for name in names)
-        if not found and not heads.keys().isdisjoint(POOLED_HEADS) and self.config.pooler_act not in NO_POOLER:
+        prefix = self.family.prefix
+        names = self.family.hf_names(POOLER, self.outputs)
+        if any(name in self.arrays or name.removeprefix(prefix) in self.arrays for name in names):
+            return True
+
+        reads_pooler = not self.outputs.keys().isdisjoint(POOLED_HEADS)
+        if reads_pooler and self.config.pooler_act not in NO_POOLER:
             raise InputError(f"{self.directory.path}: a head on text vectors, but its pooler is missing")
-        return found
+        return False
 
     def read_parameters(
-        self, shapes: Mapping[str, Sequence[int]], write: Callable[[str, int, Array], bool], *, skip: Sequence[str] = ()
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        write: Callable[[str, int, Array], bool],
+        *,
+        skip: Sequence[str] = (),
     ) -> None:
         """Call write(parameter, its first row, array) for every parameter, in parts if several arrays are stacked.
 
-        shapes: of the parameters, by our names. write: returns whether the numbers are finite. skip: parameters that
-        are only checked. InputError lists arrays that are missing, misshapen, not finite or untied.
+        shapes: the shapes of the parameters, by our names.
+        write: returns whether the numbers are finite.
+        skip: parameters that are only checked.
+
+        InputError lists arrays that are missing, misshapen, not finite or untied.
         """
-        family, tensors = self.family, self.arrays
-        missing, misshapen, broken, used = [], [], [], set[str]()
-        prefixed = any(name.startswith(family.prefix) for name in tensors)  # a bare encoder has no prefix
-        for parameter, shape in shapes.items():
-            names = family.hf_names(parameter, self.outputs)
-            names = tuple(name if prefixed else name.removeprefix(family.prefix) for name in names)
-            if parameter == BIAS and names[0] not in tensors:
-                names = (names[0].removesuffix("bias") + BIAS_COPY,)
+        missing: list[str] = []
+        misshapen: list[str] = []
+        broken: list[str] = []
+        used: set[str] = set()
+
+        for parameter, names in self._array_names(shapes).items():
             used.update(names)
-            if absent := [name for name in names if name not in tensors]:
+            absent = [name for name in names if name not in self.arrays]
+            if absent:
                 missing += absent
                 continue
-            for index, name in enumerate(names if parameter not in skip else ()):
-                value, expected = tensors[name], [shape[0] // len(names), *shape[1:]]
+            if parameter in skip:
+                continue
+
+            shape = shapes[parameter]
+            for index, name in enumerate(names):
+                value = self.arrays[name]
+                expected = [shape[0] // len(names), *shape[1:]]
                 if [*value.shape] != expected:
                     misshapen.append(f"{name} is {[*value.shape]}, config.json requires {expected}")
                 elif value.dtype.kind != "f":
                     misshapen.append(f"{name} is {value.dtype}, not floating point")
                 elif not write(parameter, index * expected[0], value):
                     broken.append(name)
+
+        # The whole file is read before an error is raised, so that it lists all arrays with the same fault.
         file = self.directory.path / WEIGHTS
         if missing:
             raise InputError(f"{file}: missing parameters: {shorten(missing)}; download the checkpoint again")
@@ -151,11 +186,35 @@ class ModelFiles:
             )
         if broken:
             raise not_finite_error(file, broken)
-        unused = [name for name in tensors if name not in used]
-        if ignored := [name for name in unused if not name.endswith(DERIVED)]:
+
+        self._check_unused(used)
+
+    def _array_names(self, parameters: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """The names in the file of each of our parameters; several arrays are stacked."""
+        prefix = self.family.prefix
+        has_prefix = any(name.startswith(prefix) for name in self.arrays)  # a bare encoder has none
+
+        result: dict[str, tuple[str, ...]] = {}
+        for parameter in parameters:
+            names = self.family.hf_names(parameter, self.outputs)
+            if not has_prefix:
+                names = tuple(name.removeprefix(prefix) for name in names)
+            if parameter == BIAS and names[0] not in self.arrays:
+                names = (names[0].removesuffix("bias") + BIAS_COPY,)
+            result[parameter] = names
+        return result
+
+    def _check_unused(self, used: Set[str]) -> None:
+        """Warn of arrays that are no part of the model; InputError for untied copies of parameters."""
+        unused = [name for name in self.arrays if name not in used]
+        ignored = [name for name in unused if not name.endswith(DERIVED)]
+        if ignored:
+            file = self.directory.path / WEIGHTS
             self.directory.warn(f"{file}: ignored, since no part of the model uses them: {shorten(ignored)}")
+
         if "masked_words" in self.outputs:
-            self._refuse_untied([name for name in unused if name.endswith((*TABLE_COPIES, BIAS_COPY))], used)
+            copies = [name for name in unused if name.endswith((*TABLE_COPIES, BIAS_COPY))]
+            self._refuse_untied(copies, used)
 
     def _refuse_untied(self, copies: Sequence[str], used: Set[str]) -> None:
         """InputError if the file has output embeddings or a bias that differ from the tied ones."""
@@ -163,12 +222,15 @@ class ModelFiles:
         for name in copies:
             is_table = name.endswith(TABLE_COPIES)
             tied = self.family.hf_names(TABLE if is_table else BIAS, self.outputs)[0]
-            tied = tied if tied in used else tied.removeprefix(self.family.prefix)
+            if tied not in used:
+                tied = tied.removeprefix(self.family.prefix)
             if tied in self.arrays and not np.array_equal(self.arrays[name], self.arrays[tied]):
                 tied_name = "token table" if is_table else "vocabulary bias"
                 raise InputError(
                     f"{file}: {name} differs from the {tied_name}; untied output embeddings are not supported"
                 )
+
+        # Nothing in the file shows that the output embeddings of an untied config equal the token table.
         has_table_copy = any(name.endswith(TABLE_COPIES) for name in copies)
         if self.hf_config.get("tie_word_embeddings") is False and not has_table_copy:
             file = self.directory.path / CONFIG
@@ -178,12 +240,17 @@ class ModelFiles:
     def description(self) -> Description:
         """Labels, pooling and metadata. InputError if they do not belong to the weights, or if sentence-transformers
         computes other vectors."""
-        directory, size = self.directory, self.outputs.get("classes", self.outputs.get("tokens"))
-        multi_label, commit = self.hf_config.get("problem_type") == MULTI_LABEL, directory.commit
+        directory = self.directory
+        commit = directory.commit
         check_settings(directory, self.config.hidden_size, directory.warn)
+
+        # A head with one output is a regression, unless texts may have any number of labels.
+        multi_label = self.hf_config.get("problem_type") == MULTI_LABEL
         has_labels = multi_label or self.outputs.get("classes", 1) > 1 or "tokens" in self.outputs
         if has_labels:
-            _check_labels(self.names, size, directory.path / CONFIG)
+            num_outputs = self.outputs.get("classes", self.outputs.get("tokens"))
+            _check_labels(self.names, num_outputs, directory.path / CONFIG)
+
         return Description(
             model_type=self.family.model_type,
             labels=self.names if has_labels else (),
@@ -199,6 +266,7 @@ class ModelFiles:
         """The TF-IDF model that is a part of the model; None for most models."""
         if WORDS not in self.directory.metadata or "classes" not in self.outputs:
             return None
+
         from bothways.model.checkpoint.formats.tfidf import read_words
 
         return read_words(self.directory, self.outputs["classes"])
@@ -208,6 +276,7 @@ class ModelFiles:
         directory = self.directory
         if not any(map(directory.has, TOKENIZER_FILES)):
             return None
+
         tokenizer = Tokenizer.load(directory)
         if len(tokenizer) > self.config.vocab_size:
             raise InputError(
@@ -217,19 +286,11 @@ class ModelFiles:
         return tokenizer.lowercased() if lowers_texts(directory) else tokenizer
 
 
-def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
-    if num_outputs != len(labels):  # in int8 models; in others the shapes have been compared
-        raise InputError(
-            f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
-            "correct id2label"
-        )
-    if duplicates := [name for name, count in Counter(labels).items() if count > 1]:
-        raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")
-
-
 def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
     """The family of a config. InputError, naming the source, if its model_type is unknown."""
-    model_type = hf_config.get("model_type", DEFAULT_MODEL_TYPE if "type_vocab_size" in hf_config else None)
+    # Configs of 2018 and 2019 lack model_type; the number of segments shows that they are BERT's.
+    default = DEFAULT_MODEL_TYPE if "type_vocab_size" in hf_config else None
+    model_type = hf_config.get("model_type", default)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise InputError(f"{source}: model_type {model_type!r:.60} is not supported (supported: {known})")
@@ -237,14 +298,30 @@ def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
 
 
 def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
-    names, count = hf_config.get("id2label") or {}, hf_config.get("num_labels", 2)
+    """The names of the classes, in the order of their numbers. InputError if they are not numbered from 0."""
+    names = hf_config.get("id2label") or {}
     if not names:
+        count = hf_config.get("num_labels", 2)
         if type(count) is not int or not 0 <= count <= MAX_LABELS:
             raise InputError(f"{source}: num_labels ({count!r:.60}) must be an integer from 0 to {MAX_LABELS:,}")
         return tuple(f"LABEL_{index}" for index in range(count))
+
     if isinstance(names, dict) and all(isinstance(name, str | int | float) for name in names.values()):
         labels = {key: str(name) for key, name in names.items()}
         if sorted(labels) == sorted(map(str, range(len(labels)))):
             return tuple(labels[str(index)] for index in range(len(labels)))
+
     example = '{"0": "neg", "1": "pos"}'
     raise InputError(f"{source}: id2label must name the classes 0, 1, 2 ..., for example {example}")
+
+
+def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
+    # Of other models than int8, the shapes of the arrays have been compared.
+    if num_outputs != len(labels):
+        raise InputError(
+            f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
+            "correct id2label"
+        )
+    duplicates = [name for name, count in Counter(labels).items() if count > 1]
+    if duplicates:
+        raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")

@@ -1,8 +1,9 @@
 """The scope of a classifier: where the vectors of its training texts lie, and how far from them held-out texts are. No
 torch.
 
-The distance is a relative Mahalanobis distance (Ren 2021): of the squared Mahalanobis distance to the nearest group of
-training texts, most of that to all of them is subtracted, so that directions in which all texts differ count less.
+The distance is a relative Mahalanobis distance (Ren 2021): from the squared Mahalanobis distance to the nearest group
+of training texts, most of the distance to all of them is subtracted, so that directions in which all texts differ count
+less.
 
 Letters: N texts, G groups of training texts (the classes), H size of a vector.
 """
@@ -28,10 +29,11 @@ class Scope:
     """The distance of a text to the training texts, and the distances of held-out texts, ascending.
 
     For the vector x of length 1, and z = x - center_H: z A z - 2 max over groups of (z v + offset), where A is
-    `quadratic_HH`, the inverse covariance within groups minus a part of that of all texts, and v, a row of `means_GH`,
-    is the mean of a group times the first of them.
+    `quadratic_HH`, the inverse covariance within groups minus a part of the inverse covariance of all texts, and v, a
+    row of `means_GH`, is the mean of a group times the inverse covariance within groups.
 
-    held_out: distances of texts held out from the training, thinned out if there are many. rows: number of them.
+    held_out: distances of texts held out from the training, thinned out if there are many.
+    rows: number of held-out texts.
     """
 
     center_H: Floats
@@ -43,9 +45,15 @@ class Scope:
 
     def distances(self, vectors_NH: Floats) -> NDArray[np.float32]:
         """The distance of each text to the training texts, by the vector that the head reads: float32 [N]."""
-        centered_NH = unit_vectors(vectors_NH) - self.center_H.astype(np.float32)
-        curved_N = np.einsum("nh,nh->n", centered_NH @ self.quadratic_HH.astype(np.float32), centered_NH)
-        nearness_NG = centered_NH @ self.means_GH.astype(np.float32).T + self.offsets_G.astype(np.float32)
+        # In float32 whatever the fields are, since they are stored in float32: a model read again measures the same.
+        center_H = self.center_H.astype(np.float32)
+        quadratic_HH = self.quadratic_HH.astype(np.float32)
+        means_GH = self.means_GH.astype(np.float32)
+        offsets_G = self.offsets_G.astype(np.float32)
+
+        centered_NH = unit_vectors(vectors_NH) - center_H
+        curved_N = np.einsum("nh,nh->n", centered_NH @ quadratic_HH, centered_NH)
+        nearness_NG = centered_NH @ means_GH.T + offsets_G
         distances_N: NDArray[np.float32] = curved_N - 2 * nearness_NG.max(1)
         return distances_N
 
@@ -62,6 +70,7 @@ class Scope:
             "held_out": np.array(self.held_out, np.float32),
             "rows": np.array([self.rows], np.int64),
         }
+
         # As bytes: save_file would restrict the file to its owner.
         content = save({name: np.ascontiguousarray(value) for name, value in arrays.items()})
         (directory / SCOPE).write_bytes(content)
@@ -71,17 +80,31 @@ class Scope:
         """The scope in a file; None without the file. InputError if its arrays do not belong together."""
         if not file.is_file():
             return None
+
         try:
             arrays = load_file(file)
-            center_H, means_GH, held_out = arrays["center"], arrays["means"], arrays["held_out"]
-            expected = {"quadratic": (len(center_H), len(center_H)), "offsets": (len(means_GH),), "rows": (1,)}
-            found = {name: arrays[name].shape for name in expected}
+            center_H = arrays["center"]
+            means_GH = arrays["means"]
+            held_out = arrays["held_out"]
+            expected = {
+                "quadratic": (len(center_H), len(center_H)),
+                "offsets": (len(means_GH),),
+                "rows": (1,),
+            }
+            shapes = {name: arrays[name].shape for name in expected}
         except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise InputError(f"{file}: broken ({error}); fine-tune again, or delete it") from None
-        if found != expected or means_GH.shape[1:] != center_H.shape:
+
+        if shapes != expected or means_GH.shape[1:] != center_H.shape:
             raise InputError(f"{file}: its arrays do not belong together; fine-tune again, or delete it")
-        numbers = arrays["quadratic"], arrays["offsets"]
-        return Scope(center_H, numbers[0], means_GH, numbers[1], tuple(held_out.tolist()), int(arrays["rows"][0]))
+        return Scope(
+            center_H=center_H,
+            quadratic_HH=arrays["quadratic"],
+            means_GH=means_GH,
+            offsets_G=arrays["offsets"],
+            held_out=tuple(held_out.tolist()),
+            rows=int(arrays["rows"][0]),
+        )
 
 
 def unit_vectors(vectors_NH: Floats) -> NDArray[np.float32]:

@@ -12,8 +12,8 @@ LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
 
 
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    embedding, hidden = hf_config.get("embedding_size", 128), hf_config.get("hidden_size")
-    if embedding == hidden:
+    embedding = hf_config.get("embedding_size", 128)
+    if embedding == hf_config.get("hidden_size"):
         raise InputError(
             f"embedding_size={embedding} equal to hidden_size is not supported for albert (a smaller one is)"
         )
@@ -46,7 +46,13 @@ ALBERT = FamilySpec(
     },
     supported_values={"inner_group_num": (1,)},
     ignored_keys=frozenset(
-        {"num_hidden_groups", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"}
+        {
+            "num_hidden_groups",
+            "net_structure_type",
+            "gap_size",
+            "num_memory_blocks",
+            "down_scale_factor",
+        }
     ),
     parameter_names={
         **EMBEDDINGS,
@@ -68,6 +74,8 @@ ALBERT = FamilySpec(
     read_config=read_config,
     write_config=write_config,
     new_config=lambda config: config.replace(
-        embedding_size=min(128, config.hidden_size // 2), num_layer_groups=1, hidden_act="gelu_tanh"
+        embedding_size=min(128, config.hidden_size // 2),
+        num_layer_groups=1,
+        hidden_act="gelu_tanh",
     ),
 )

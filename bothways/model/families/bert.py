@@ -39,7 +39,11 @@ EMBEDDINGS = {
     "embeddings.segments": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
-OUTPUTS = {name: {"output": "classifier"} for name in ("classes", "tokens")} | {"spans": {"output": "qa_outputs"}}
+OUTPUTS = {
+    "classes": {"output": "classifier"},
+    "tokens": {"output": "classifier"},
+    "spans": {"output": "qa_outputs"},
+}
 
 BERT = FamilySpec(
     model_type="bert",
@@ -118,9 +122,13 @@ ELECTRA = FamilySpec(
     objective="replaced",
     prefix="electra.",
     config_keys={**FIELDS, "embedding_size": "embedding_size"},
-    defaults=dict(
-        num_attention_heads=4, intermediate_size=1024, embedding_size=128, pooler_act="gelu", pooler_dropout=True
-    ),
+    defaults={
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "embedding_size": 128,
+        "pooler_act": "gelu",
+        "pooler_dropout": True,
+    },
     supported_values={"hidden_act": ("gelu",)},  # transformers' heads use gelu whatever the layers use
     ignored_keys=frozenset({"summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"}),
     parameter_names={**EMBEDDINGS, **LAYERS, "embeddings.widen": "embeddings_project"},
@@ -138,7 +146,9 @@ ELECTRA = FamilySpec(
         "classes": {"output": "classifier.out_proj", "pooler.dense": "classifier.dense"},
     },
     new_config=lambda config: config.replace(
-        embedding_size=min(128, config.hidden_size // 2), pooler_act="gelu", pooler_dropout=True
+        embedding_size=min(128, config.hidden_size // 2),
+        pooler_act="gelu",
+        pooler_dropout=True,
     ),
     architectures={**architectures("Electra"), frozenset({"replaced_tokens"}): "ElectraForPreTraining"},
 )
@@ -148,9 +158,18 @@ ELECTRA = FamilySpec(
 
 
 def read_roberta(hf_config: Mapping[str, Any]) -> dict[str, Any]:
-    padding, positions = (hf_config.get(key) for key in ("pad_token_id", "max_position_embeddings"))
-    first = (1 if padding is None else padding) + 1
-    return {"position_offset": first, "max_position_embeddings": (512 if positions is None else positions) - first}
+    padding = hf_config.get("pad_token_id")
+    positions = hf_config.get("max_position_embeddings")
+    if padding is None:
+        padding = 1
+    if positions is None:
+        positions = 512
+    # Positions are counted from behind the padding's id.
+    first = padding + 1
+    return {
+        "position_offset": first,
+        "max_position_embeddings": positions - first,
+    }
 
 
 def write_roberta(config: EncoderConfig) -> dict[str, Any]:
@@ -174,7 +193,9 @@ ROBERTA = FamilySpec(
     read_config=read_roberta,
     write_config=write_roberta,
     new_config=lambda config: config.replace(
-        type_vocab_size=1, position_offset=config.pad_token_id + 1, pooler_dropout=True
+        type_vocab_size=1,
+        position_offset=config.pad_token_id + 1,
+        pooler_dropout=True,
     ),
 )
 XLM_ROBERTA = replace(
@@ -190,14 +211,18 @@ UNSUPPORTED_HEADS = {"next_sentence", "spans"}  # they read [CLS], which attends
 
 
 def backward_names(names: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The names of the layers of the backward half, by the names of a layer."""
 
     def renamed(name: str) -> str:
         return name.replace("encoder.layer.", "encoder.back.")
 
-    return {
-        f"back.{module}": renamed(hf_name) if isinstance(hf_name, str) else tuple(map(renamed, hf_name))
-        for module, hf_name in names.items()
-    }
+    result: dict[str, str | tuple[str, ...]] = {}
+    for module, hf_name in names.items():
+        if isinstance(hf_name, str):
+            result[f"back.{module}"] = renamed(hf_name)
+        else:
+            result[f"back.{module}"] = tuple(renamed(part) for part in hf_name)
+    return result
 
 
 ONE_WAY: FamilySpec = replace(

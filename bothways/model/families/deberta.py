@@ -86,8 +86,16 @@ DEBERTA = FamilySpec(
         "z_steps": (0, None),
     },
     ignored_keys=frozenset(
-        "relative_attention max_relative_positions pos_att_type position_biased_input pooler_hidden_act"
-        " pooler_hidden_size embedding_size padding_idx".split()
+        {
+            "relative_attention",
+            "max_relative_positions",
+            "pos_att_type",
+            "position_biased_input",
+            "pooler_hidden_act",
+            "pooler_hidden_size",
+            "embedding_size",
+            "padding_idx",
+        }
     ),
     parameter_names={
         **EMBEDDINGS,

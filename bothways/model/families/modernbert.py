@@ -7,21 +7,42 @@ from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
-DEFAULT_WINDOW, DEFAULT_EVERY = 128, 3
+DEFAULT_WINDOW = 128
+DEFAULT_EVERY = 3
 LONG = 512  # tokens; shorter texts are as fast without windows
 # The kinds of layers, each with the key of its rotary base in older files, and the base of the published models.
-ROPE_KINDS = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
+ROPE_KINDS = {
+    "full_attention": ("global_rope_theta", 160_000.0),
+    "sliding_attention": ("local_rope_theta", 10_000.0),
+}
 POOLINGS = {"cls": "first", "mean": "mean"}
-AXES: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "rotary", "norm": "pre", "feed_forward": "gated"}
-AXES |= {"linear_bias": False, "norm_bias": False, "head_bias": False, "layer_norm_eps": 1e-5}
-AXES |= {"pooler_act": "gelu", "pooler_norm": True}
-CLASSES = {"output": "classifier", "pooler.dense": "head.dense", "pooler.norm": "head.norm"}
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+AXES: dict[str, Any] = {  # in which the family differs from BERT
+    "type_vocab_size": 0,
+    "position_embedding": "rotary",
+    "norm": "pre",
+    "feed_forward": "gated",
+    "linear_bias": False,
+    "norm_bias": False,
+    "head_bias": False,
+    "layer_norm_eps": 1e-5,
+    "pooler_act": "gelu",
+    "pooler_norm": True,
+}
+CLASSES = {
+    "output": "classifier",
+    "pooler.dense": "head.dense",
+    "pooler.norm": "head.norm",
+}
+NO_DROPOUT = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.0,
+}
 
 
 def read_rotary_bases(hf_config: Mapping[str, Any]) -> tuple[float, float]:
-    """The bases of layers with full attention and of those with windows. InputError for scaled ones, and for a key that
-    is not read."""
+    """The bases of layers with full attention, and of layers with windows. InputError for scaled ones, and for a key
+    that is not read."""
     if hf_config.get("rope_scaling"):
         raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
     rope = hf_config.get("rope_parameters")
@@ -102,9 +123,9 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_config(config: EncoderConfig) -> dict[str, Any]:
-    kinds = [
-        "sliding_attention" if config.layer_window(i) else "full_attention" for i in range(config.num_hidden_layers)
-    ]
+    kinds = []
+    for index in range(config.num_hidden_layers):
+        kinds.append("sliding_attention" if config.layer_window(index) else "full_attention")
     return {
         "local_attention": 2 * config.attention_window,
         "layer_types": kinds,
@@ -125,9 +146,11 @@ def write_config(config: EncoderConfig) -> dict[str, Any]:
 def new_config(config: EncoderConfig) -> EncoderConfig:
     """The config of a new model: with biases, which local initialization needs (model/local_init.py), and with windows
     only if it reads long texts."""
-    every = DEFAULT_EVERY if config.max_position_embeddings > LONG else 1
-    axes = {**AXES, "linear_bias": True}
-    return config.replace(**axes, attention_window=DEFAULT_WINDOW // 2, full_attention_every=every)
+    return config.replace(
+        **{**AXES, "linear_bias": True},
+        attention_window=DEFAULT_WINDOW // 2,
+        full_attention_every=DEFAULT_EVERY if config.max_position_embeddings > LONG else 1,
+    )
 
 
 MODERNBERT = FamilySpec(
@@ -153,10 +176,28 @@ MODERNBERT = FamilySpec(
     defaults={**AXES, **NO_DROPOUT, "intermediate_size": 1152, "max_position_embeddings": 8192},
     supported_values={"decoder_bias": (True,)},
     ignored_keys=frozenset(
-        "attention_bias mlp_bias local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling"
-        " global_rope_theta local_rope_theta sliding_window embedding_dropout classifier_activation classifier_pooling"
-        " deterministic_flash_attn initializer_cutoff_factor reference_compile"
-        " repad_logits_with_grad sparse_pred_ignore_index sparse_prediction position_embedding_type".split()
+        {
+            "attention_bias",
+            "mlp_bias",
+            "local_attention",
+            "global_attn_every_n_layers",
+            "layer_types",
+            "rope_parameters",
+            "rope_scaling",
+            "global_rope_theta",
+            "local_rope_theta",
+            "sliding_window",
+            "embedding_dropout",
+            "classifier_activation",
+            "classifier_pooling",
+            "deterministic_flash_attn",
+            "initializer_cutoff_factor",
+            "reference_compile",
+            "repad_logits_with_grad",
+            "sparse_pred_ignore_index",
+            "sparse_prediction",
+            "position_embedding_type",
+        }
     ),
     parameter_names={
         "embeddings.words": "embeddings.tok_embeddings",

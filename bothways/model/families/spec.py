@@ -10,12 +10,45 @@ from bothways.model.config import EncoderConfig
 
 # Keys of any Hugging Face config that do not change the result: written by tools, or about text generation.
 IGNORED_KEYS = frozenset(
-    "_name_or_path architectures attn_implementation _attn_implementation bos_token_id chunk_size_feed_forward"
-    " cls_token_id directionality do_sample dtype eos_token_id finetuning_task gradient_checkpointing id2label"
-    " is_encoder_decoder keys_to_ignore_at_inference label2id mask_token_id model_type num_labels output_attentions"
-    " output_hidden_states output_past return_dict sep_token_id tie_word_embeddings tokenizer_class torch_dtype"
-    " torchscript transformers_version use_bfloat16 use_cache pooler_fc_size pooler_num_attention_heads"
-    " pooler_num_fc_layers pooler_size_per_head pooler_type".split()
+    {
+        "_name_or_path",
+        "architectures",
+        "attn_implementation",
+        "_attn_implementation",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "cls_token_id",
+        "directionality",
+        "do_sample",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "is_encoder_decoder",
+        "keys_to_ignore_at_inference",
+        "label2id",
+        "mask_token_id",
+        "model_type",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "return_dict",
+        "sep_token_id",
+        "tie_word_embeddings",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_bfloat16",
+        "use_cache",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+    }
 )
 # Keys that change the result, with the only values that Bothways computes.
 SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
@@ -107,18 +140,25 @@ class FamilySpec:
                     f"{source}: {key}={hf_config[key]!r:.60} is not supported for {self.model_type} "
                     f"(supported: {values[0]!r})"
                 )
-        if "MultipleChoice" in (classes := str(hf_config.get("architectures"))):  # the parameters of a classifier
+
+        # Its parameters are the parameters of a classifier, so that only the name tells.
+        classes = str(hf_config.get("architectures"))
+        if "MultipleChoice" in classes:
             raise InputError(f"{source}: architectures={classes:.60} is not supported: no head chooses between texts")
+
         fields = {name: hf_config[key] for name, key in self.config_keys.items() if hf_config.get(key) is not None}
         if "hidden_act" in fields:
-            activation, key = fields["hidden_act"], self.config_keys["hidden_act"]
+            activation = fields["hidden_act"]
+            key = self.config_keys["hidden_act"]
             if not isinstance(activation, str) or activation not in ACTIVATIONS:
                 known = ", ".join(ACTIVATIONS)
                 raise InputError(f"{source}: {key}={activation!r:.60} is not supported (supported: {known})")
             fields["hidden_act"] = ACTIVATIONS[activation]
-        if missing := {"vocab_size", "hidden_size", "num_hidden_layers"} - set(fields):
+        missing = {"vocab_size", "hidden_size", "num_hidden_layers"} - set(fields)
+        if missing:
             keys = ", ".join(sorted(self.config_keys[name] for name in missing))
             raise InputError(f"{source}: incomplete {self.model_type} config: {keys} missing")
+
         try:
             config = EncoderConfig(**{**self.defaults, **fields, **self.read_config(hf_config)})
         except InputError as error:
@@ -127,16 +167,23 @@ class FamilySpec:
             raise InputError(
                 f"{source}: a {self.model_type} config value has the wrong type ({error!s:.100})"
             ) from None
-        known_keys = {*self.config_keys.values(), *IGNORED_KEYS, *self.ignored_keys}
-        known_keys |= SUPPORTED_VALUES.keys() | self.supported_values.keys()
-        unknown = {key: value for key, value in hf_config.items() if key not in known_keys}
-        if telling := [key for key, value in unknown.items() if TELLING.search(key) and not _is_unused(key, value)]:
+
+        return config, self._unknown_keys(hf_config, source)
+
+    def _unknown_keys(self, hf_config: Mapping[str, Any], source: object) -> dict[str, Any]:
+        """The keys that are not read. InputError for one that may change what a model computes."""
+        read_keys = {*self.config_keys.values(), *IGNORED_KEYS, *self.ignored_keys}
+        read_keys |= SUPPORTED_VALUES.keys() | self.supported_values.keys()
+        unknown = {key: value for key, value in hf_config.items() if key not in read_keys}
+
+        telling = [key for key, value in unknown.items() if TELLING.search(key) and not _is_unused(key, value)]
+        if telling:
             key = min(telling)
             raise InputError(
                 f"{source}: {key}={unknown[key]!r:.60} is not read for {self.model_type}, and may change what a model "
                 "computes; use a model without it"
             )
-        return config, unknown
+        return unknown
 
     def to_hf_config(self, config: EncoderConfig) -> dict[str, Any]:
         """Our config under Hugging Face's keys."""
@@ -147,19 +194,20 @@ class FamilySpec:
     def find_heads(self, tensors: Container[str], architecture: str) -> set[str]:
         """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names,
         such as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
-        poolers = {
-            name for table in self.head_names.values() for ours, name in table.items() if ours.startswith("pooler.")
-        }
-        names_by_head = {
-            head: {name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers}
-            for head, table in self.head_names.items()
-        }
+        poolers: set[str] = set()
+        for table in self.head_names.values():
+            poolers.update(name for ours, name in table.items() if ours.startswith("pooler."))
+
         head_by_names: dict[frozenset[str], str] = {}
-        for head, names in names_by_head.items():
-            if any(name in tensors for name in names) and (
-                frozenset(names) not in head_by_names or f"For{CLASS_SUFFIXES.get(head)}" in architecture
-            ):
-                head_by_names[frozenset(names)] = head
+        for head, table in self.head_names.items():
+            names = frozenset(
+                name if ours == "bias" else f"{name}.weight" for ours, name in table.items() if name not in poolers
+            )
+            if not any(name in tensors for name in names):
+                continue
+            is_first = names not in head_by_names
+            if is_first or f"For{CLASS_SUFFIXES.get(head)}" in architecture:
+                head_by_names[names] = head
         return set(head_by_names.values())
 
     def hf_names(self, parameter: str, heads: Collection[str]) -> tuple[str, ...]:
@@ -167,11 +215,15 @@ class FamilySpec:
 
         heads: the model's. Empty if the family has no such parameter.
         """
-        if head := re.match(r"heads\.(\w+)\.(.+)", parameter):
+        head = re.match(r"heads\.(\w+)\.(.+)", parameter)
+        if head:
             return _translate(self.head_names.get(head[1], {}), head[2], "")
+
+        # Some families give the pooler another name for some heads.
         if parameter.startswith("pooler."):
-            for table in (self.head_names.get(name, {}) for name in heads):
-                if names := _translate(table, parameter, ""):
+            for name in heads:
+                names = _translate(self.head_names.get(name, {}), parameter, "")
+                if names:
                     return names
         return _translate(self.parameter_names, parameter.removeprefix("encoder."), self.prefix)
 
@@ -185,9 +237,17 @@ def _is_unused(key: str, value: Any) -> bool:
 def _translate(table: Mapping[str, str] | ParameterNames, parameter: str, prefix: str) -> tuple[str, ...]:
     index = re.search(r"\.(\d+)\.", parameter)
     pattern = parameter.replace(f".{index[1]}.", ".{}.", 1) if index else parameter
-    module, _, kind = pattern.rpartition(".")
-    names, suffix = (table[pattern], "") if pattern in table else (table.get(module), f".{kind}")
+
+    # A table names a whole parameter, such as a bias of its own, or a module with weight and bias.
+    suffix = ""
+    names = table.get(pattern)
+    if names is None:
+        module, _, kind = pattern.rpartition(".")
+        suffix = f".{kind}"
+        names = table.get(module)
     if names is None:
         return ()
-    names = (names,) if isinstance(names, str) else names
-    return tuple(prefix + name.format(index[1] if index else "") + suffix for name in names)
+    if isinstance(names, str):
+        names = (names,)
+    layer = index[1] if index else ""
+    return tuple(prefix + name.format(layer) + suffix for name in names)

@@ -30,15 +30,23 @@ def with_head(
     is_fitted: bool = False,
     layers: int | None = None,
 ) -> Checkpoint:
-    """A checkpoint with the same encoder and one new head, for fine-tuning, initialized from the seed. New modules are
-    logged.
+    """A checkpoint with the same encoder and one new head, for fine-tuning. New modules are logged.
 
+    checkpoint: stays as it is.
+    head: the name of the head.
+    labels: names of the classes.
+    seed: new parameters are drawn from it.
+    num_outputs: of the head; None: one for each label.
+    multi_label: whether a text may have any number of labels.
+    dropout: everywhere; None: as the checkpoint has it.
     pooling: input of a classification head: "cls" (the first token's state, through a pooler), "mean" (of all tokens,
     without a pooler unless the family's layout has one), "unit" (the mean scaled to unit length), "distance" or
-    "pair" (the distance, or more features, of the means of a pair's two texts); None: the family's. near_identity:
-    initialize a missing pooler so that it is nearly the identity for the layer on top. is_fitted: whether the head is
-    then fitted to the frozen encoder, so that its first values do not matter. layers: keep only this many,
-    from below. InputError for int8 models.
+    "pair" (the distance, or more features, of the means of a pair's two texts); None: as in the family.
+    near_identity: initialize a missing pooler so that it is nearly the identity for the layer on top.
+    is_fitted: whether the head is then fitted to the frozen encoder, so that its first values do not matter.
+    layers: keep only this many, from below.
+
+    InputError for int8 models.
     """
     check_plain(checkpoint.model)
     config = pooling_config(checkpoint.model.config, checkpoint.model_type, pooling if head == "classes" else None)
@@ -46,43 +54,77 @@ def with_head(
         config = with_dropout(config, dropout).replace(classifier_dropout=dropout)
     if layers is not None:
         config = config.replace(num_hidden_layers=layers)
+
     size = num_outputs or len(labels)
-    generator = torch.Generator().manual_seed(seed)
     with same_random_numbers():
         model = Model(config, {head: size})  # a pooler only if the head reads it
+
+    # The head is drawn before the pooler, so that its first values do not depend on whether the pooler is known.
+    generator = torch.Generator().manual_seed(seed)
+    initialize(model.heads, config.initializer_range, generator)
     start = "fitted to the frozen encoder" if is_fitted else "newly initialized"
     lines = [f"{start}: head {head!r} ({format_count(size, 'output')})"]
-    initialize(model.heads, config.initializer_range, generator)
-    state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
     if model.pooler is not None and not copy_pooler(checkpoint, model):
         lines.append("newly initialized: pooler")
         initialize(model.pooler, config.initializer_range, generator)
         if near_identity:
             initialize_near_identity(model.pooler)
+
+    state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
     model.load_state_dict(state, strict=False)
     logger.info("; ".join(lines))
-    return replace(checkpoint, model=model, labels=labels, multi_label=multi_label, metadata={}, words=None, scope=None)
+    return replace(
+        checkpoint,
+        model=model,
+        labels=labels,
+        multi_label=multi_label,
+        metadata={},
+        words=None,
+        scope=None,
+    )
 
 
 def copy_pooler(checkpoint: Checkpoint, model: Model) -> bool:
-    """Copy the parameters of a model's pooler if the checkpoint has all of them, and return whether it has. They are
-    found by Hugging Face's names: RoBERTa's classification pooler is not its encoder's, and ModernBERT's is the masked
-    LM head's."""
-    old, hf_names = checkpoint.model, FAMILIES[checkpoint.model_type].hf_names
+    """Copy the parameters of a model's pooler if the checkpoint has all of them, and return whether it has."""
+    # Found by Hugging Face's names: RoBERTa's classification pooler is not the pooler of its encoder, and ModernBERT's
+    # is a part of the masked LM head.
+    old = checkpoint.model
+    hf_names = FAMILIES[checkpoint.model_type].hf_names
     stored = {hf_names(name, old.num_outputs): value for name, value in old.state_dict().items()}
     wanted = {name: hf_names(name, model.num_outputs) for name in model.state_dict() if name.startswith("pooler.")}
-    if has_all := stored.keys() >= {*wanted.values()}:
-        model.load_state_dict({name: stored[names] for name, names in wanted.items()}, strict=False)
-    return has_all
+    if not stored.keys() >= {*wanted.values()}:
+        return False
+
+    model.load_state_dict({name: stored[names] for name, names in wanted.items()}, strict=False)
+    return True
 
 
 def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, seed: int) -> Checkpoint:
-    """A checkpoint with the same encoder and these heads, for pre-training. Those that it lacks are initialized from
-    the seed. heads: their numbers of outputs."""
+    """A checkpoint with the same encoder and these heads, for pre-training.
+
+    source: stays as it is.
+    heads: the number of outputs of each head, by name.
+    dropout: of the layers.
+    seed: the heads that `source` lacks are drawn from it.
+    """
     config = with_dropout(source.model.config, dropout)
-    model = new_model(config, heads, seed, pooler=not heads and source.model.pooler is not None)
-    copy_weights(source.model, model, range(config.num_hidden_layers), torch.arange(config.vocab_size))
-    return replace(source, model=model, labels=(), multi_label=False, metadata={}, words=None, scope=None)
+    has_pooler = source.model.pooler is not None
+    model = new_model(config, heads, seed, pooler=not heads and has_pooler)
+    copy_weights(
+        source.model,
+        model,
+        layers=range(config.num_hidden_layers),
+        ids_V=torch.arange(config.vocab_size),
+    )
+    return replace(
+        source,
+        model=model,
+        labels=(),
+        multi_label=False,
+        metadata={},
+        words=None,
+        scope=None,
+    )
 
 
 def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
@@ -91,18 +133,33 @@ def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
         model = Model(pooling_config(checkpoint.model.config, checkpoint.model_type, None))
     model.encoder = checkpoint.model.encoder
     return replace(
-        checkpoint, model=model, labels=(), multi_label=False, pooling=None, metadata={}, words=None, scope=None
+        checkpoint,
+        model=model,
+        labels=(),
+        multi_label=False,
+        pooling=None,
+        metadata={},
+        words=None,
+        scope=None,
     )
 
 
 def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) -> EncoderConfig:
-    """The config with a classification head that reads this pooling ("cls", "mean", "unit", "distance",
-    "pair"); None: the family's own."""
+    """The config with a classification head that reads this pooling.
+
+    config: of the encoder.
+    model_type: its family, by Hugging Face's name.
+    pooling: "cls", "mean", "unit", "distance" or "pair"; None: as in the family.
+    """
     family = FAMILIES[model_type]
-    if config.pooler_act in NO_POOLER:  # back to the family's own
-        config = config.replace(pooling="first", pooler_act=family.defaults.get("pooler_act", "tanh"))
+    if config.pooler_act in NO_POOLER:
+        family_act = family.defaults.get("pooler_act", "tanh")
+        config = config.replace(pooling="first", pooler_act=family_act)
+
     if pooling is None:
         return config
-    if pooling in ("distance", "pair") or (pooling != "cls" and not family.supports_mean_pooling):
-        return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)
-    return config.replace(pooling="first" if pooling == "cls" else "mean")
+    if pooling == "cls":
+        return config.replace(pooling="first")
+    if family.supports_mean_pooling and pooling not in ("distance", "pair"):
+        return config.replace(pooling="mean")
+    return config.replace(pooling="mean", pooler_act="none" if pooling == "mean" else pooling)

@@ -34,5 +34,8 @@ FORMATS = Registry[type[Format]](
 
 def format_of(checkpoint: "Checkpoint") -> Format:
     """The format in which a checkpoint is saved: the first that holds it."""
-    formats = (kind() for kind in FORMATS.values())
-    return next((entry for entry in formats if entry.holds(checkpoint)), HUGGING_FACE)
+    for kind in FORMATS.values():
+        form = kind()
+        if form.holds(checkpoint):
+            return form
+    return HUGGING_FACE

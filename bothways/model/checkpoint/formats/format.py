@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from bothways.model.checkpoint.contents import Checkpoint
 
-HEAD_KEYS = {"architectures", "id2label", "label2id", "problem_type", "num_labels"}  # config keys of heads
+HEAD_KEYS = {  # config keys of heads
+    "architectures",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "num_labels",
+}
 ONLY_BOTHWAYS = "only Bothways reads this model ({})"
 Naming = Literal["hugging_face", "int8"]
 
@@ -40,11 +46,13 @@ class ReadPlan:
 class StoredModel:
     """A model in a directory, before its weights are read.
 
-    hf_config: the content of config.json, as the family writes it. read: opens the weights, arrays by name; InputError
-    if the file is missing or broken. naming: of the arrays, by the family's names in the Hugging Face layout, or
-    exactly those of our parameters (of int8 models: with integers and scales). pooler_act: input of a classification
-    head, if the family's config has no key for it. normalized: whether text vectors are scaled to length 1; None: as in
-    modules.json. changes: config fields for which the family's config has no key.
+    hf_config: the content of config.json, as the family writes it.
+    read: opens the weights, arrays by name; InputError if the file is missing or broken.
+    naming: of the arrays: by the family's names in the Hugging Face layout, or by the names of our parameters (of int8
+    models: with integers and scales).
+    pooler_act: input of a classification head, if the family's config has no key for it.
+    normalized: whether text vectors are scaled to length 1; None: as in modules.json.
+    changes: config fields for which the family's config has no key.
     """
 
     hf_config: Mapping[str, Any]
@@ -68,15 +76,17 @@ class StoredAdapter:
 def split_config(directory: Directory, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The content of config.json as the family writes it, and the object `name`, which has the family's model_type."""
     entry = get_object(directory.config, name, directory.path / CONFIG)
-    config = {key: value for key, value in directory.config.items() if key != name}
-    return {**config, "model_type": entry.get("model_type")}, entry
+    config = {**directory.config, "model_type": entry.get("model_type")}
+    config.pop(name, None)
+    return config, entry
 
 
 class Format(ABC):
     """A way to store a model.
 
     model_type: its name in config.json, so that no other library loads the files as something else; "" for a format
-    that keeps the model_type of the family. is_read_by_others: whether transformers reads the whole model.
+    that keeps the model_type of the family.
+    is_read_by_others: whether transformers reads the whole model.
     """
 
     model_type: ClassVar[str] = ""
@@ -96,4 +106,6 @@ class Format(ABC):
 
     def unread(self, checkpoint: "Checkpoint") -> str | None:
         """A line about a model that transformers reads in part or not at all; None for others."""
-        return None if self.is_read_by_others else ONLY_BOTHWAYS.format(self.model_type)
+        if self.is_read_by_others:
+            return None
+        return ONLY_BOTHWAYS.format(self.model_type)

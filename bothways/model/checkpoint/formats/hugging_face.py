@@ -20,11 +20,24 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.model import Model
 
-POOLER, TABLE = "pooler.dense.weight", "encoder.embeddings.words.weight"
-BIAS, BIAS_COPY = "heads.masked_words.bias", "decoder.bias"
-TABLE_COPIES = ("decoder.weight", "vocab_projector.weight", "lm_head.weight")
-# In files, but no parameters of ours: buffers, and copies of the token table and the vocabulary bias.
-DERIVED = ("position_ids", "token_type_ids", BIAS_COPY, *TABLE_COPIES)
+# Our names of parameters.
+POOLER = "pooler.dense.weight"
+TABLE = "encoder.embeddings.words.weight"
+BIAS = "heads.masked_words.bias"
+# The ends of Hugging Face's names of copies: of the vocabulary bias, and of the token table.
+BIAS_COPY = "decoder.bias"
+TABLE_COPIES = (
+    "decoder.weight",
+    "vocab_projector.weight",
+    "lm_head.weight",
+)
+# In files, but no parameters of ours: buffers, and copies.
+DERIVED = (
+    "position_ids",
+    "token_type_ids",
+    BIAS_COPY,
+    *TABLE_COPIES,
+)
 
 
 class LayoutFormat(Format):
@@ -40,7 +53,6 @@ class LayoutFormat(Format):
         """Write the weights. hf_config: config.json as the family writes it. Returns the content it shall have."""
 
     def save(self, checkpoint: "Checkpoint", directory: Path) -> None:
-        model = checkpoint.model
         config = self.write(checkpoint, directory, hugging_face_config(checkpoint))
         write_json(directory / CONFIG, config)
         write_json(directory / METADATA_FILE, {"format": 1, **checkpoint.metadata})
@@ -51,10 +63,17 @@ class LayoutFormat(Format):
             write_terms(checkpoint.words, directory)
         if checkpoint.scope is not None:
             checkpoint.scope.write(directory)
-        if tokenizer := checkpoint.tokenizer:
-            tokenizer.save(directory, model.config.max_position_embeddings, segments=model.config.type_vocab_size)
+
+        encoder = checkpoint.model.config
+        if checkpoint.tokenizer:
+            checkpoint.tokenizer.save(directory, encoder.max_position_embeddings, segments=encoder.type_vocab_size)
         if checkpoint.pooling and self.stores_pooling:
-            write_modules(directory, model.config, pooling=checkpoint.pooling, normalized=checkpoint.normalized)
+            write_modules(
+                directory,
+                encoder,
+                pooling=checkpoint.pooling,
+                normalized=checkpoint.normalized,
+            )
 
 
 class HuggingFaceFormat(LayoutFormat):
@@ -70,6 +89,7 @@ class HuggingFaceFormat(LayoutFormat):
 
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         family = FAMILIES[checkpoint.model_type]
+        # transformers' class of a bare encoder, such as BertModel, has parameters without a prefix.
         prefix = "" if hf_config["architectures"][0].endswith("Model") else family.prefix
         write_floats(hf_state_dict(checkpoint.model, family, prefix), directory / WEIGHTS)
         return hf_config
@@ -80,39 +100,67 @@ HUGGING_FACE = HuggingFaceFormat()
 
 def hugging_face_config(checkpoint: "Checkpoint") -> dict[str, Any]:
     """The content of config.json. InputError if the family has no architecture with the model's heads."""
-    model, family, tokenizer = checkpoint.model, FAMILIES[checkpoint.model_type], checkpoint.tokenizer
-    architecture = family.architectures.get(frozenset(model.num_outputs))
+    family = FAMILIES[checkpoint.model_type]
+    encoder = checkpoint.model.config
+    num_outputs = checkpoint.model.num_outputs
+    tokenizer = checkpoint.tokenizer
+
+    architecture = family.architectures.get(frozenset(num_outputs))
     if architecture is None:
-        heads = ", ".join(sorted(model.num_outputs))
+        heads = ", ".join(sorted(num_outputs))
         raise InputError(f"{checkpoint.model_type} with heads {heads} cannot be saved in the Hugging Face layout")
-    specials = special_token_ids(tokenizer)
-    config = {**checkpoint.extra, "architectures": [architecture], **specials, **family.to_hf_config(model.config)}
-    if tokenizer and not model.config.position_offset:  # RoBERTa's positions start behind this id
+
+    config = {
+        **checkpoint.extra,
+        "architectures": [architecture],
+        **special_token_ids(tokenizer),
+        **family.to_hf_config(encoder),
+    }
+    if tokenizer and not encoder.position_offset:  # RoBERTa's positions start behind this id
         config["pad_token_id"] = tokenizer.pad_id
-    num_labels = model.num_outputs.get("classes", model.num_outputs.get("tokens", 0))
-    if labels := checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels)):
+
+    num_labels = num_outputs.get("classes", num_outputs.get("tokens", 0))
+    labels = checkpoint.labels or tuple(f"LABEL_{index}" for index in range(num_labels))
+    if labels:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}
-    if "classes" in model.num_outputs:
+    if "classes" in num_outputs:
         config["problem_type"] = problem_type(checkpoint, num_labels)
     return config
 
 
 def special_token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
-    """The ids of the tokenizer's special tokens for config.json; None for those that are unknown.
+    """The ids of the tokenizer's special tokens for config.json; None for tokens that are unknown.
 
-    If they were left out, transformers would take those of its class, which a smaller vocabulary does not have."""
-    ids: dict[str, int | None] = dict.fromkeys(("bos", "eos", "cls", "sep", "mask"))
+    If an id were left out, transformers would take the default of its class, which a smaller vocabulary does not have.
+    """
+    ids: dict[str, int | None] = {
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "cls_token_id": None,
+        "sep_token_id": None,
+        "mask_token_id": None,
+    }
     if tokenizer:
-        ids |= {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "mask": tokenizer.mask_id}
+        ids["cls_token_id"] = tokenizer.cls_id
+        ids["sep_token_id"] = tokenizer.sep_id
+        ids["mask_token_id"] = tokenizer.mask_id
         if tokenizer.backend.has_bos_and_eos:
-            ids |= {"bos": tokenizer.cls_id, "eos": tokenizer.sep_id}
-    return {f"{name}_token_id": index for name, index in ids.items()}
+            ids["bos_token_id"] = tokenizer.cls_id
+            ids["eos_token_id"] = tokenizer.sep_id
+    return ids
 
 
 def hf_state_dict(model: "Model", family: FamilySpec, prefix: str) -> "dict[str, Tensor]":
-    """Our parameters under Hugging Face's names, with stacked ones split. prefix: replaces the family's prefix."""
-    tensors = {}
+    """Our parameters under Hugging Face's names, with stacked ones split.
+
+    model: its parameters stay where they are.
+    family: names the parameters.
+    prefix: replaces the family's prefix.
+
+    InputError for a parameter that the family does not name.
+    """
+    tensors: dict[str, Tensor] = {}
     for parameter, value in model.state_dict().items():
         names = family.hf_names(parameter, model.num_outputs)
         if not names:
@@ -120,6 +168,7 @@ def hf_state_dict(model: "Model", family: FamilySpec, prefix: str) -> "dict[str,
                 f"{parameter} has no Hugging Face name in the family {family.model_type}; the model cannot be saved"
             )
         for name, rows in zip(names, value.chunk(len(names)), strict=True):
-            renamed = prefix + name.removeprefix(family.prefix) if name.startswith(family.prefix) else name
-            tensors[renamed] = rows
+            if name.startswith(family.prefix):
+                name = prefix + name.removeprefix(family.prefix)
+            tensors[name] = rows
     return tensors

@@ -20,7 +20,13 @@ class Int8Format(LayoutFormat):
     def open(self, directory: Directory) -> StoredModel:
         config, quantization = split_config(directory, "quantization_config")
         changes = read_heads(quantization, directory.path / CONFIG) if HEADS in quantization else {}
-        return StoredModel(config, read_int8, "int8", quantization.get("pooler_act"), changes=changes)
+        return StoredModel(
+            config,
+            read_int8,
+            naming="int8",
+            pooler_act=quantization.get("pooler_act"),
+            changes=changes,
+        )
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         from bothways.model.int8 import is_int8
@@ -32,14 +38,18 @@ class Int8Format(LayoutFormat):
 
         whole, entry = split_heads(checkpoint, hf_config)
         weights.write_weights(int8_state_dict(checkpoint.model), directory / weights.INT8_WEIGHTS)
-        quantization = {"quant_method": self.model_type, **entry}
-        return {**whole, "quantization_config": quantization, "model_type": self.model_type}
+        return {
+            **whole,
+            "quantization_config": {"quant_method": self.model_type, **entry},
+            "model_type": self.model_type,
+        }
 
 
 def read_int8(plan: ReadPlan) -> weights.TensorFiles:
     """The tensors of an int8 model. InputError if the file is missing or broken."""
     file = plan.directory.path / weights.INT8_WEIGHTS
     tensors = weights.open_declared(file, "int8", "quantize the model again")
-    if broken := [name for name, value in tensors.items() if not weights.is_finite(value)]:
+    broken = [name for name, value in tensors.items() if not weights.is_finite(value)]
+    if broken:
         raise weights.not_finite_error(file, broken)
     return tensors

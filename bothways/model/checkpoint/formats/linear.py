@@ -25,9 +25,14 @@ class LinearFormat(LayoutFormat):
 
     def open(self, directory: Directory) -> StoredModel:
         act = directory.config.get("pooler_act", "none")
+        config = directory.read(directory.path / TRANSFORMER / CONFIG)
         head_config = {key: directory.config[key] for key in HEAD_KEYS & directory.config.keys()}
-        config = directory.read(directory.path / TRANSFORMER / CONFIG) | head_config
-        return StoredModel(config, read_linear_model, pooler_act=act, normalized=act != "none")
+        return StoredModel(
+            {**config, **head_config},
+            read_linear_model,
+            pooler_act=act,
+            normalized=act != "none",
+        )
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         model = checkpoint.model
@@ -36,30 +41,36 @@ class LinearFormat(LayoutFormat):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         from bothways.model.checkpoint.changes.new_head import encoder_only
 
-        model = checkpoint.model
         (directory / TRANSFORMER).mkdir()
         HUGGING_FACE.save(encoder_only(checkpoint), directory / TRANSFORMER)
-        unit, output = model.config.pooler_act != "none", model.heads["classes"].get_submodule("output").state_dict()
-        scale = unit_scale(model.config.hidden_size) if unit else 1.0
+
+        # Of a head on vectors of length 1, the file has the weights for exactly these vectors.
+        config = checkpoint.model.config
+        normalized = config.pooler_act != "none"
+        scale = unit_scale(config.hidden_size) if normalized else 1.0
+        output = checkpoint.model.heads["classes"].get_submodule("output").state_dict()
         write_modules(
             directory,
-            model.config,
-            normalized=unit,
+            config,
+            normalized=normalized,
             linear=(output["weight"] * scale, output["bias"]),
-            has_linear=not encodes_separately(
-                model.config
-            ),  # of pairs, the modules compute the vectors of single texts
+            # Of pairs, the modules compute the vectors of single texts.
+            has_linear=not encodes_separately(config),
             encoder=TRANSFORMER,
         )
+
         head_config = {key: hf_config[key] for key in sorted(HEAD_KEYS & hf_config.keys())}
-        return {**head_config, "model_type": self.model_type, "pooler_act": model.config.pooler_act}
+        return {
+            **head_config,
+            "model_type": self.model_type,
+            "pooler_act": config.pooler_act,
+        }
 
     def unread(self, checkpoint: "Checkpoint") -> str:
-        computing = (
-            "Bothways computes"
-            if encodes_separately(checkpoint.model.config)
-            else "Bothways and sentence-transformers compute"
-        )
+        if encodes_separately(checkpoint.model.config):
+            computing = "Bothways computes"
+        else:
+            computing = "Bothways and sentence-transformers compute"
         return (
             f"only {computing} the scores of this model; {flag('pooling', 'cls')} gives a head that transformers reads "
             "too"
@@ -67,11 +78,14 @@ class LinearFormat(LayoutFormat):
 
 
 def read_linear_model(plan: ReadPlan) -> TensorFiles:
-    """The weights of the encoder and the head. In the file, the head's are scaled to vectors of length 1."""
+    """The weights of the encoder and the head. In the file, the weights of the head are for vectors of length 1."""
+    path = plan.directory.path
     head = plan.family.head_names["classes"]["output"]
     scale = 1.0 if plan.config.pooler_act == "none" else unit_scale(plan.config.hidden_size)
-    dense, encoder = (
-        open_safetensors(plan.directory.path / folder / WEIGHTS).locations for folder in (DENSE, TRANSFORMER)
-    )
-    named = {f"{head}.{name}": dense[f"linear.{name}"] for name in ("weight", "bias") if f"linear.{name}" in dense}
-    return TensorFiles({**encoder, **named}, {f"{head}.weight": scale})
+
+    dense = open_safetensors(path / DENSE / WEIGHTS).locations
+    locations = {**open_safetensors(path / TRANSFORMER / WEIGHTS).locations}
+    for name in ("weight", "bias"):
+        if f"linear.{name}" in dense:
+            locations[f"{head}.{name}"] = dense[f"linear.{name}"]
+    return TensorFiles(locations, {f"{head}.weight": scale})

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 MEAN_HEAD = "mean_head.safetensors"
 LAYER_MODULES = (
-    *("attention.qkv", "attention.output", "attention_norm"),
-    *("feed_forward.inner", "feed_forward.output", "feed_forward_norm"),
+    "attention.qkv",
+    "attention.output",
+    "attention_norm",
+    "feed_forward.inner",
+    "feed_forward.output",
+    "feed_forward_norm",
 )
 AGAIN = "copy the whole directory again, or fine-tune again"
 
@@ -33,16 +37,24 @@ class MeanLayerFormat(LayoutFormat):
     is_read_by_others = True
 
     def open(self, directory: Directory) -> StoredModel:
-        hf_config = directory.config
-        file, depth = directory.path / CONFIG, hf_config.get("num_hidden_layers")
+        file = directory.path / CONFIG
+        config = {**directory.config}
+        config.pop("bothways_format", None)
+
+        depth = config.get("num_hidden_layers")
         if type(depth) is not int or depth < 2:
             raise InputError(f"{file}: num_hidden_layers ({depth!r:.20}) must be at least 2; the last is extra")
-        act = hf_config.get("pooler_act")
+        config["num_hidden_layers"] = depth - 1
+
+        act = config.pop("pooler_act", None)
         if act not in ("none", "unit"):
             raise InputError(f"{file}: pooler_act {act!r:.60} is not supported; use one of none, unit")
-        config = {name: value for name, value in hf_config.items() if name not in ("bothways_format", "pooler_act")}
+
         return StoredModel(
-            {**config, "num_hidden_layers": depth - 1}, read_mean_layer, pooler_act=act, normalized=act != "none"
+            config,
+            read_mean_layer,
+            pooler_act=act,
+            normalized=act != "none",
         )
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
@@ -53,49 +65,65 @@ class MeanLayerFormat(LayoutFormat):
     def write(self, checkpoint: "Checkpoint", directory: Path, hf_config: dict[str, Any]) -> dict[str, Any]:
         from bothways.model.checkpoint.mean_layer import find_mean_layer, last_norm, with_mean_layer
 
-        layer, family = find_mean_layer(checkpoint), FAMILIES[checkpoint.model_type]
+        model = checkpoint.model
+        family = FAMILIES[checkpoint.model_type]
+        layer = find_mean_layer(checkpoint)
         if layer is None:
             raise InputError("no encoder layer computes what the head reads; the model cannot be saved in this format")
+
         expressed = with_mean_layer(checkpoint, layer)
         write_floats(hf_state_dict(expressed.model, family, family.prefix), directory / WEIGHTS)
-        exact = {f"norm.{kind}": value for kind, value in last_norm(checkpoint.model).items()}
-        exact |= checkpoint.model.heads["classes"].get_submodule("output").state_dict()
+
+        exact = {f"norm.{kind}": value for kind, value in last_norm(model).items()}
+        exact |= model.heads["classes"].get_submodule("output").state_dict()
         write_floats(exact, directory / MEAN_HEAD)
+
         # The last layer gives every token of a text the same vector, so their mean is what the linear layer reads.
-        write_modules(directory, checkpoint.model.config, linear=(layer.head_CH, layer.bias_C))
-        marker = {"bothways_format": self.model_type, "pooler_act": checkpoint.model.config.pooler_act}
-        return {**hugging_face_config(expressed), **marker}
+        write_modules(directory, model.config, linear=(layer.head_CH, layer.bias_C))
+        return {
+            **hugging_face_config(expressed),
+            "bothways_format": self.model_type,
+            "pooler_act": model.config.pooler_act,
+        }
 
 
 def read_mean_layer(plan: ReadPlan) -> TensorFiles:
     """The weights without the layer. InputError if the file of its head is missing or incomplete."""
     file = plan.directory.path / MEAN_HEAD
-    exact, depth = open_declared(file, "it", AGAIN).locations, plan.config.num_hidden_layers
+    depth = plan.config.num_hidden_layers
+    exact = open_declared(file, "it", AGAIN).locations
     names = exact_names(plan.family, depth)
-    if missing := [name for name in names.values() if name not in exact]:
-        raise InputError(f"{file}: {missing[0]} is missing; {AGAIN}")
+    for name in names.values():
+        if name not in exact:
+            raise InputError(f"{file}: {name} is missing; {AGAIN}")
+
     dropped = layer_names(plan.family, depth)
     stored = open_safetensors(plan.directory.path / WEIGHTS).locations
-    stored = {name: location for name, location in stored.items() if name not in dropped}
-    return TensorFiles({**stored, **{name: exact[ours] for name, ours in names.items()}})
+    locations = {hf_name: location for hf_name, location in stored.items() if hf_name not in dropped}
+    for hf_name, name in names.items():
+        locations[hf_name] = exact[name]
+    return TensorFiles(locations)
 
 
 def exact_names(family: FamilySpec, depth: int) -> dict[str, str]:
     """Hugging Face's names of the parameters in MEAN_HEAD -> the names there."""
-    modules = {"": "heads.classes.output", "norm.": f"encoder.layers.{depth - 1}.feed_forward_norm"}
-    return {
-        family.hf_names(f"{module}.{kind}", ("classes",))[0]: short + kind
-        for short, module in modules.items()
-        for kind in ("weight", "bias")
+    prefixes = {
+        "heads.classes.output": "",
+        f"encoder.layers.{depth - 1}.feed_forward_norm": "norm.",
     }
+    names: dict[str, str] = {}
+    for module, prefix in prefixes.items():
+        for kind in ("weight", "bias"):
+            hf_name = family.hf_names(f"{module}.{kind}", ("classes",))[0]
+            names[hf_name] = prefix + kind
+    return names
 
 
 def layer_names(family: FamilySpec, depth: int) -> set[str]:
     """Hugging Face's names of the parameters of the extra layer and the pooler."""
-    modules = [f"encoder.layers.{depth}.{name}" for name in LAYER_MODULES] + ["pooler.dense"]
-    return {
-        name
-        for module in modules
-        for kind in ("weight", "bias")
-        for name in family.hf_names(f"{module}.{kind}", ("classes",))
-    }
+    names: set[str] = set()
+    modules = [f"encoder.layers.{depth}.{name}" for name in LAYER_MODULES]
+    for module in (*modules, "pooler.dense"):
+        names.update(family.hf_names(f"{module}.weight", ("classes",)))
+        names.update(family.hf_names(f"{module}.bias", ("classes",)))
+    return names

@@ -27,7 +27,8 @@ from bothways.model.checkpoint.weights import Array, TensorFiles, open_safetenso
 
 PACKED_WEIGHTS = "packed.safetensors"
 GROUP = 32  # numbers that share a scale
-CODES, SCALES = ".codes", ".scales"
+CODES = ".codes"
+SCALES = ".scales"
 HIGH_BITS = {4: 0, 5: 1, 6: 2, 8: 4}  # by number of bits
 AGAIN = "install the package, or download the model, again"
 
@@ -43,17 +44,27 @@ class PackedFormat(Format):
 
 
 class PackedTensors(Mapping[str, Array]):
-    """The tensors of a packed file, unpacked to float32 on access and not cached. bits: of each matrix, by name.
-    digest: the SHA-256 of the file."""
+    """The tensors of a packed file, unpacked to float32 on access and not cached.
+
+    stored: the tensors as the file has them.
+    bits: of each matrix, by name.
+    digest: the SHA-256 of the file.
+    """
 
     def __init__(self, stored: TensorFiles, bits: Mapping[str, int], digest: str) -> None:
-        self.stored, self.bits, self.digest = stored, bits, digest
+        self.stored = stored
+        self.bits = bits
+        self.digest = digest
         self.names = [*bits, *(name for name in stored if not name.endswith((CODES, SCALES)))]
 
     @property
     def num_elements(self) -> int:
-        sizes = {name: math.prod(location.shape) for name, location in self.stored.locations.items()}
-        return sum(size * (2 if name.endswith(CODES) else 1) for name, size in sizes.items())
+        """An upper bound: a byte of codes holds two numbers or less."""
+        total = 0
+        for name, location in self.stored.locations.items():
+            per_entry = 2 if name.endswith(CODES) else 1
+            total += per_entry * math.prod(location.shape)
+        return total
 
     def __getitem__(self, name: str) -> Array:
         if name not in self.bits:
@@ -61,17 +72,26 @@ class PackedTensors(Mapping[str, Array]):
         return unpack_matrix(self.stored[name + CODES], self.stored[name + SCALES], self.bits[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
-        *rows, groups = self.stored.shape(name + SCALES if name in self.bits else name)
-        return (*rows, groups * GROUP if name in self.bits else groups)
+        if name not in self.bits:
+            return self.stored.shape(name)
+        *rows, groups = self.stored.shape(name + SCALES)
+        return (*rows, groups * GROUP)
 
     def rows(self, name: str, rows_n: Array) -> Array:
         """Rows of a tensor, float32 [n, C]. Of a matrix, only these are unpacked."""
         if name not in self.bits:
             return self[name][rows_n]
-        codes_N, scales_RG = self.stored.mapped(name + CODES), self.stored.mapped(name + SCALES)
-        num_rows, low = len(scales_RG), scales_RG.size * GROUP // 2
-        planes = [part.reshape(num_rows, -1)[rows_n] for part in (codes_N[:low], codes_N[low:]) if len(part)]
-        return unpack_matrix(np.concatenate([*map(np.ravel, planes)]), scales_RG[rows_n], self.bits[name])
+
+        codes_N = self.stored.mapped(name + CODES)
+        scales_RG = self.stored.mapped(name + SCALES)
+        num_rows = len(scales_RG)
+        num_low = scales_RG.size * GROUP // 2  # bytes of the low bits; the high bits follow, if there are any
+        planes: list[Array] = []
+        for plane in (codes_N[:num_low], codes_N[num_low:]):
+            if len(plane):
+                rows = plane.reshape(num_rows, -1)[rows_n]
+                planes.append(rows.ravel())
+        return unpack_matrix(np.concatenate(planes), scales_RG[rows_n], self.bits[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -85,36 +105,42 @@ class PackedTensors(Mapping[str, Array]):
 
 def read_packed(directory: Path, quantization: Mapping[str, Any]) -> PackedTensors:
     """The tensors of a packed directory. InputError if the file is missing, damaged or does not fit its config."""
-    file, config = directory / PACKED_WEIGHTS, directory / CONFIG
+    file = directory / PACKED_WEIGHTS
+    config = directory / CONFIG
     if not file.exists():
         raise MissingFile(f"{file}: not found, though config.json declares packed weights; {AGAIN}")
+
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != quantization.get("sha256"):
         raise InputError(f"{file}: damaged (its SHA-256 is not that of config.json); {AGAIN}")
-    stored, bits = open_safetensors(file), get_object(quantization, "bits", config)
+
+    stored = open_safetensors(file)
+    bits = get_object(quantization, "bits", config)
     for name, number in bits.items():
-        if number not in HIGH_BITS or {name + CODES, name + SCALES} - stored.keys():
+        is_stored = name + CODES in stored and name + SCALES in stored
+        if number not in HIGH_BITS or not is_stored:
             raise InputError(f"{config}: bits of {name!r:.80} ({number!r:.20}) do not fit {file.name}; {AGAIN}")
     return PackedTensors(stored, bits, digest)
+
+
+def unpack_matrix(packed_N: Array, scales_RG: Array, bits: int) -> Array:
+    """The matrix of codes and scales, float32 [R, C]."""
+    num_low = scales_RG.size * GROUP // 2
+    codes_N = unpack_plane(packed_N[:num_low], 4)
+    if HIGH_BITS[bits]:
+        codes_N |= unpack_plane(packed_N[num_low:], HIGH_BITS[bits]) << 4
+
+    values_G32 = codes_N.reshape(-1, GROUP).astype(np.float32)
+    values_G32 -= 2 ** (bits - 1)
+    values_G32 *= scales_RG.reshape(-1, 1).astype(np.float32)
+    return values_G32.reshape(len(scales_RG), -1)
 
 
 def unpack_plane(packed_N: Array, bits: int) -> Array:
     """Numbers of 1, 2 or 4 bits, uint8, from bytes."""
     values = np.empty((len(packed_N), 8 // bits), np.uint8)
-    for place in range(8 // bits):
-        np.right_shift(packed_N, bits * place, out=values[:, place])
+    for index in range(8 // bits):
+        np.right_shift(packed_N, bits * index, out=values[:, index])
     values &= 2**bits - 1
     return values.reshape(-1)
-
-
-def unpack_matrix(packed_N: Array, scales_RG: Array, bits: int) -> Array:
-    """The matrix of codes and scales, float32 [R, C]."""
-    number, high = scales_RG.size * GROUP, HIGH_BITS[bits]
-    codes_N = unpack_plane(packed_N[: number // 2], 4)
-    if high:
-        codes_N |= unpack_plane(packed_N[number // 2 :], high) << 4
-    values_G32 = codes_N.reshape(-1, GROUP).astype(np.float32)
-    values_G32 -= 2 ** (bits - 1)
-    values_G32 *= scales_RG.reshape(-1, 1).astype(np.float32)
-    return values_G32.reshape(len(scales_RG), -1)

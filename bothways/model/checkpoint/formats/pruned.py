@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
 
 PRUNED_WEIGHTS = "pruned.safetensors"  # under the usual name other libraries would load some of it
-HEADS, HEAD_SIZE = "num_attention_heads", "attention_head_size"
+HEADS = "num_attention_heads"
+HEAD_SIZE = "attention_head_size"
 
 
 class PrunedFormat(LayoutFormat):
@@ -30,7 +31,12 @@ class PrunedFormat(LayoutFormat):
     def open(self, directory: Directory) -> StoredModel:
         config, pruning = split_config(directory, "pruning_config")
         changes = read_heads(pruning, directory.path / CONFIG)
-        return StoredModel(config, read_pruned, pooler_act=pruning.get("pooler_act"), changes=changes)
+        return StoredModel(
+            config,
+            read_pruned,
+            pooler_act=pruning.get("pooler_act"),
+            changes=changes,
+        )
 
     def holds(self, checkpoint: "Checkpoint") -> bool:
         return checkpoint.model.config.attention_head_size is not None
@@ -39,17 +45,23 @@ class PrunedFormat(LayoutFormat):
         family = FAMILIES[checkpoint.model_type]
         write_floats(hf_state_dict(checkpoint.model, family, family.prefix), directory / PRUNED_WEIGHTS)
         whole, pruning = split_heads(checkpoint, hf_config)
-        return {**whole, "model_type": self.model_type, "pruning_config": pruning}
+        return {
+            **whole,
+            "model_type": self.model_type,
+            "pruning_config": pruning,
+        }
 
 
 def split_heads(checkpoint: "Checkpoint", hf_config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config with the number of heads before the cut, and an object with values for which the family's config has
     no key: the remaining heads, if some are missing, and the input of a head on classes."""
-    config, entry = checkpoint.model.config, {"model_type": hf_config["model_type"]}
+    config = checkpoint.model.config
+    entry = {"model_type": hf_config["model_type"]}
     if config.attention_head_size is not None:
-        num_heads = FAMILIES[checkpoint.model_type].config_keys[HEADS]
-        hf_config = {**hf_config, num_heads: config.hidden_size // config.head_size}
-        entry |= {HEADS: config.num_attention_heads, HEAD_SIZE: config.head_size}
+        key = FAMILIES[checkpoint.model_type].config_keys[HEADS]
+        hf_config = {**hf_config, key: config.hidden_size // config.head_size}
+        entry[HEADS] = config.num_attention_heads
+        entry[HEAD_SIZE] = config.head_size
     if "classes" in checkpoint.model.num_outputs and config.pooler_act in NO_POOLER:
         entry["pooler_act"] = config.pooler_act
     return hf_config, entry
@@ -57,11 +69,13 @@ def split_heads(checkpoint: "Checkpoint", hf_config: dict[str, Any]) -> tuple[di
 
 def read_heads(stored: Mapping[str, Any], file: Path) -> dict[str, int]:
     """The config fields of a model without some heads. InputError if they are no integers."""
-    changes = {name: stored.get(name) for name in (HEADS, HEAD_SIZE)}
-    for name, value in changes.items():
+    changes: dict[str, int] = {}
+    for name in (HEADS, HEAD_SIZE):
+        value = stored.get(name)
         if type(value) is not int or not 0 < value < 2**16:
             raise InputError(f"{file}: {name} ({value!r:.40}) must be an integer from 1; prune the model again")
-    return {name: value for name, value in changes.items() if value is not None}
+        changes[name] = value
+    return changes
 
 
 def read_pruned(plan: ReadPlan) -> TensorFiles:

@@ -22,7 +22,8 @@ from bothways.model.checkpoint.formats.format import Format, StoredModel
 from bothways.model.checkpoint.weights import not_finite_error, write_weights
 from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
-TERMS, WEIGHTS = "terms.json", "tfidf.safetensors"
+TERMS = "terms.json"
+WEIGHTS = "tfidf.safetensors"
 ENCODER = "encoder"  # beside a TF-IDF model that is the better model of a run
 
 
@@ -46,7 +47,7 @@ def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
     """The error of a use for which a TF-IDF model lacks an encoder."""
     kind = "classifies texts" if classifies else "predicts a number for each text (regression)"
     beside = directory.parent / ENCODER
-    other = str(beside) if (beside / CONFIG).exists() else "a checkpoint with an encoder"
+    other = str(beside) if (beside / CONFIG).exists() else "a checkpoint with an encoder"  # of the same run
     return InputError(
         f"{directory}: a TF-IDF model, which {kind} and has no encoder; use it with predict, evaluate or info, or pass "
         f"{other}"
@@ -55,10 +56,14 @@ def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
 
 def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
     """Write a TF-IDF model. described: its labels and metadata."""
-    names = {str(index): name for index, name in enumerate(described.labels)}
-    config = {"model_type": TfidfFormat.model_type, "problem_type": problem_type(described, 1), "id2label": names}
+    config = {
+        "model_type": TfidfFormat.model_type,
+        "problem_type": problem_type(described, 1),
+        "id2label": {str(index): name for index, name in enumerate(described.labels)},
+        "strength": model.strength,
+    }
     with atomic_directory(target) as directory:
-        write_json(directory / CONFIG, {**config, "strength": model.strength})
+        write_json(directory / CONFIG, config)
         write_terms(model, directory)
         write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
 
@@ -69,14 +74,20 @@ def write_terms(model: TfidfModel, directory: Path) -> None:
 
     terms = {"words": [*model.tfidf.words], "characters": [*model.tfidf.characters]}
     (directory / TERMS).write_text(json.dumps(terms), encoding="utf-8")
-    weights = {"idf": model.tfidf.idf_F, "weight": model.weight_CF, "bias": model.bias_C}
+
+    weights = {
+        "idf": model.tfidf.idf_F,
+        "weight": model.weight_CF,
+        "bias": model.bias_C,
+    }
     write_weights({name: torch.from_numpy(value).float() for name, value in weights.items()}, directory / WEIGHTS)
 
 
 def read_tfidf(directory: Directory) -> tuple[TfidfModel, Description]:
     """InputError if terms, weights and labels do not belong together."""
     config = directory.config
-    labels = tuple(map(str, (config.get("id2label") or {}).values()))
+    names = config.get("id2label") or {}
+    labels = tuple(str(name) for name in names.values())
     model = read_terms(directory, max(1, len(labels)), float(config["strength"]))
     described = Description(
         model_type=TfidfFormat.model_type,
@@ -95,24 +106,38 @@ def read_words(directory: Directory, num_outputs: int) -> TfidfModel:
 
 
 def read_terms(directory: Directory, num_outputs: int, strength: float) -> TfidfModel:
-    """The TF-IDF model whose terms and weights are in a directory. InputError if they do not belong together."""
+    """The TF-IDF model whose terms and weights are in a directory.
+
+    directory: of the model.
+    num_outputs: rows that the weights must have.
+    strength: scikit-learn's C, with which the model was fitted.
+
+    InputError if they do not belong together.
+    """
     file = directory.path / WEIGHTS
-    for needed in (TERMS, WEIGHTS):
-        if not directory.has(needed):
-            raise MissingFile(f"{directory.path / needed}: missing; copy the whole directory of the model")
+    for name in (TERMS, WEIGHTS):
+        if not directory.has(name):
+            raise MissingFile(f"{directory.path / name}: missing; copy the whole directory of the model")
+
     terms = directory.read(directory.path / TERMS)
     weights = dict[str, np.ndarray](load_file(file))
-    if broken := [name for name, value in weights.items() if not np.isfinite(value).all()]:
+    broken = [name for name, value in weights.items() if not np.isfinite(value).all()]
+    if broken:
         raise not_finite_error(file, broken)
-    words, characters = ({term: index for index, term in enumerate(terms[name])} for name in ("words", "characters"))
+
+    words = {term: index for index, term in enumerate(terms["words"])}
+    characters = {term: index for index, term in enumerate(terms["characters"])}
     size = len(words) + len(characters)
     num_rows, num_features = weights["weight"].shape
-    if (
-        weights["idf"].shape != (size,)
-        or weights["bias"].shape != (num_rows,)
-        or num_features not in (size, 4 * size + 2)
-    ):
+    fits_terms = weights["idf"].shape == (size,) and num_features in (size, 4 * size + 2)  # of texts, or of pairs
+    if not fits_terms or weights["bias"].shape != (num_rows,):
         raise InputError(f"{file}: does not belong to {TERMS}; fine-tune again")
     if num_rows != num_outputs:
         raise InputError(f"{directory.path / CONFIG}: id2label does not belong to {WEIGHTS}; fine-tune again")
-    return TfidfModel(Tfidf(words, characters, weights["idf"]), weights["weight"], weights["bias"], strength)
+
+    return TfidfModel(
+        Tfidf(words, characters, weights["idf"]),
+        weights["weight"],
+        weights["bias"],
+        strength=strength,
+    )
