@@ -49,20 +49,26 @@ def layouts_message() -> str:
 
 
 def is_annotation_file(path: TableSource) -> bool:
-    """Whether a file is a .json with a list of annotated texts, as exported by Label Studio, or with an object that
-    holds them, or JSON lines of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py)."""
+    """Whether a file holds annotated texts, judged by its first row.
+
+    Such a file is a .json with a list of them (as exported by Label Studio), with an object that holds them, or with
+    one on each line; or a .jsonl of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py).
+    """
     if isinstance(path, MemoryTable):
         return False
     if file_type(path) == ".jsonl":
         return path.is_file() and is_annotated_pair(_first_value(path))
     if file_type(path) != ".json":
         return False
+
     content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
     if content[:1] == b"{" and b'"paragraphs"' in content:
-        return False  # SQuAD's
+        return False  # questions in SQuAD's format
+
     with suppress(ValueError, RecursionError):
-        rows = _held_rows(json.loads(content)) or []
+        rows = _file_rows(json.loads(content)) or []
         return bool(rows) and _is_annotated(rows[0])
+    # Not one JSON value: the .json may hold JSON lines.
     return _is_annotated(_first_value(path))
 
 
@@ -71,34 +77,39 @@ def _is_annotated(row: Any) -> bool:
     of Label Studio, also without annotations."""
     if not isinstance(row, Mapping):
         return is_annotated_pair(row)
-    is_task = isinstance(row.get("data"), Mapping) and "text" not in row
-    return is_task or _is_document(row) or has_annotations(row)
+    is_any_task = isinstance(row.get("data"), Mapping) and "text" not in row
+    return is_any_task or _is_document(row) or has_annotations(row)
 
 
 def _first_value(path: Path) -> Any:
-    """The value of the first line of JSON lines that is not blank; None without one."""
+    """The value of the first line that is not blank; None if there is no such line, or if it is not JSON."""
     first = next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
     with suppress(ValueError, RecursionError):
         return json.loads(first)
     return None
 
 
-def _held_rows(content: Any) -> list[Any] | None:
-    """The annotated texts of a JSON file: a list, or an object that is one or holds a list of spaCy's pairs, as the
-    annotators of its users write; None if it is anything else."""
+def _file_rows(content: Any) -> list[Any] | None:
+    """The rows of the content of a .json; None if it holds no annotated texts.
+
+    content: a list of rows; an object whose `annotations` are spaCy's pairs, as annotation tools made for spaCy write
+    it; or an object that is a row itself.
+    """
     if isinstance(content, list):
         return content
     if not isinstance(content, Mapping):
         return None
-    held = content.get("annotations")
-    if isinstance(held, list) and "data" not in content:
-        pairs = [row for row in held if row is not None]  # null: a text that was passed over
+
+    annotations = content.get("annotations")
+    if isinstance(annotations, list) and "data" not in content:
+        pairs = [row for row in annotations if row is not None]  # null: a text that was passed over
         return pairs if pairs and all(map(is_annotated_pair, pairs)) else None
     return [content] if has_annotations(content) else None
 
 
 def _unpacked(row: Any) -> Iterator[Any]:
-    """The rows of an element of a list. A pair of spaCy has its text, a document of spaCy a row for each sentence."""
+    """The rows of an element of a file: one for a pair of spaCy, one a sentence for a document of spaCy; any other
+    element is a row already."""
     if is_annotated_pair(row):
         yield {"text": row[0], **row[1]}
     elif isinstance(row, Mapping) and _is_document(row):
@@ -117,60 +128,75 @@ def _document_sentences(document: TableRow) -> Iterator[TableRow]:
     for paragraph in _objects(document, "paragraphs"):
         for sentence in _objects(paragraph, "sentences"):
             tokens = _objects(sentence, "tokens")
-            words = [token.get("orth") for token in tokens]
-            yield {"words": words, "tags": [token.get("ner", OUTSIDE) for token in tokens]}
+            yield {
+                "words": [token.get("orth") for token in tokens],
+                "tags": [token.get("ner", OUTSIDE) for token in tokens],
+            }
 
 
 def _objects(row: TableRow, name: str) -> list[TableRow]:
+    """The objects in the list `name` of a row; none if it has no such list."""
     values = row.get(name)
-    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, Mapping)]
 
 
 def has_annotations(row: TableRow) -> bool:
-    """Whether a row has a text and a list of spans, or is a task of Label Studio. Predictions that lack their text
-    count too, since they need another error than a row of words."""
-    if _is_task(row):
+    """Whether a row has a text and a list of spans, or is a task of Label Studio with annotations.
+
+    Predictions that lack their text count too, since they need another error than a row of words.
+    """
+    if _is_annotated_task(row):
         return True
+
     key = _spans_key(row)
     spans = None if key is None else row[key]
     if not isinstance(spans, list):
         return False
     if spans:
         return isinstance(spans[0], Mapping) or ("text" in row and isinstance(spans[0], list))
+
+    # An empty list shows nothing. Beside a list of strings, it belongs to a row of words.
     lists = [value for name, value in row.items() if name != key and isinstance(value, list) and value]
     return "text" in row and not any(isinstance(values[0], str) for values in lists)
 
 
-def _is_task(row: TableRow) -> bool:
+def _is_annotated_task(row: TableRow) -> bool:
+    """Whether an object is a task of Label Studio with a list of annotations, which may be empty."""
     return isinstance(row.get("data"), Mapping) and isinstance(row.get("annotations"), list)
 
 
 def _spans_key(row: TableRow) -> str | None:
+    """The first key of spans that holds a list; else the first one, for the error; None if the row has none."""
     keys = [key for key in SPAN_KEYS if key in row]
-    return next((key for key in keys if isinstance(row[key], list)), keys[0] if keys else None)
+    first = keys[0] if keys else None
+    return next((key for key in keys if isinstance(row[key], list)), first)
 
 
 def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each element of a .json that holds a list, or of JSON lines; rows of spaCy are unpacked."""
-    rows = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
-    unpacked = [(where, row) for where, packed in rows for row in _unpacked(packed)]
+    """(location, row) for each row of a .json or .jsonl; pairs and documents of spaCy are unpacked."""
+    elements = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
+    unpacked = [(where, row) for where, element in elements for row in _unpacked(element)]
     return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
 
 
 def _json_elements(path: Path) -> list[tuple[RowLocation, Any]]:
-    """(location, value) of each element of the list in a .json; of each line, if it holds JSON lines."""
+    """(location, value) of each row of a .json; of each line, if it holds JSON lines."""
     try:
         content = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
+        # json's message where a second value follows the first: a second line.
         if is_annotation_file(path) and str(error).startswith("Extra data"):
             return _json_lines(path)
         raise InputError(
             f"{path}: not readable as JSON ({error}); give a list of annotated texts, or a .jsonl with one per line"
         ) from None
-    rows = _held_rows(content)
+
+    rows = _file_rows(content)
     if not rows:
-        held = "an empty list" if rows == [] else f"{type(content).__name__}, not a list"
-        raise InputError(f"{path}: holds {held}; {layouts_message()}")
+        shown = "an empty list" if rows == [] else f"{type(content).__name__}, not a list"
+        raise InputError(f"{path}: holds {shown}; {layouts_message()}")
     return [(RowLocation(path, number), row) for number, row in enumerate(rows)]
 
 
@@ -180,9 +206,10 @@ def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
     for line in decoded_lines(path):
         if not line.text.strip():
             continue
-        where = RowLocation(path, len(rows), line.number)
         if line.error:
             raise line.error
+
+        where = RowLocation(path, len(rows), line.number)
         try:
             rows.append((where, json.loads(line.text)))
         except (ValueError, RecursionError) as error:
@@ -191,12 +218,16 @@ def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
 
 
 def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
-    """The rows of a .json that holds a list; tasks of Label Studio have their text as the column "text"."""
+    """The rows of an annotation file as rows of a table, for the prediction of their texts.
+
+    A task of Label Studio, with annotations or without, has its text as the column "text".
+    """
     for where, row in read_annotation_file(path):
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
-        is_task = isinstance(row.get("data"), Mapping)
-        yield where, {**row, "text": _task_text(where, row["data"])} if is_task else row
+
+        is_any_task = isinstance(row.get("data"), Mapping)
+        yield where, {**row, "text": _task_text(where, row["data"])} if is_any_task else row
 
 
 def accepted_rows(
@@ -205,28 +236,45 @@ def accepted_rows(
     errors: RowErrors,
     used: Sequence[str | None] = (),
 ) -> list[tuple[RowLocation, TableRow]]:
-    """The rows without those that Prodigy's `answer` rejects or ignores, and without tasks of Label Studio that have no
-    annotation, or only cancelled ones. `errors` receives a note with their number.
+    """The rows that their annotators accepted.
 
-    used: the columns named for other uses, which `answer` may be. InputError if no row is left.
+    Rows that Prodigy's `answer` rejects or ignores are left out, and tasks of Label Studio without an annotation that
+    was not cancelled.
+
+    path: the source of the rows, for the message.
+    located_rows: rows of annotated texts with their locations.
+    errors: receives a note with the number of rows left out.
+    used: the columns that the user named for texts, labels and the like; an `answer` among them is not Prodigy's.
+
+    InputError if no row is left.
     """
+    # A column `answer` with any other value is a column of the user.
     answers = [row.get("answer") for _, row in located_rows if isinstance(row, Mapping)]
-    values = {one for one in answers if isinstance(one, str)}
-    has_answers = "answer" not in used and values <= {"accept", *REFUSED}
+    different = {answer for answer in answers if isinstance(answer, str)}
+    has_answers = "answer" not in used and different <= {"accept", *REFUSED}
+
     left_out = [where for where, row in located_rows if isinstance(row, Mapping) and _is_refused(row, has_answers)]
     if not left_out:
         return located_rows
+
     shown = f"rows that their annotators rejected, ignored or left without annotation: {len(left_out):,}"
     if len(left_out) == len(located_rows):
         raise InputError(f"{path}: holds only {shown}; give rows with the answer 'accept'")
     errors.remarks.append(f"left out {shown}, such as {left_out[0]}")
+
     refused = {*left_out}
     return [(where, row) for where, row in located_rows if where not in refused]
 
 
 def _is_refused(row: TableRow, has_answers: bool) -> bool:
-    if _is_task(row):
-        return all(isinstance(one, Mapping) and bool(one.get("was_cancelled")) for one in row["annotations"])
+    """Whether a row is to be left out. has_answers: whether its column `answer` is Prodigy's."""
+    if _is_annotated_task(row):
+        # True also without any annotation.
+        return all(
+            isinstance(annotation, Mapping) and bool(annotation.get("was_cancelled"))
+            for annotation in row["annotations"]
+        )
+
     answer = row.get("answer")
     return has_answers and isinstance(answer, str) and answer in REFUSED
 
@@ -234,11 +282,14 @@ def _is_refused(row: TableRow, has_answers: bool) -> bool:
 def annotated_sentences(
     located_rows: Iterable[tuple[RowLocation, TableRow]], errors: RowErrors, scheme: Scheme = "iob2"
 ) -> list[Sentence]:
-    """A sentence for each row, a document of its own. scheme: of the tags that are written.
+    """A sentence for each row, which is a document of its own. Texts without words are left out.
 
-    The border of a span inside a word moves outward to the border of the word; of overlapping spans the longest is
-    kept, else the first. `errors` receives a note for each with their number, and for texts without words, which are
-    left out; and the error of a row whose spans cannot be read.
+    The border of a span inside a word moves outward to the border of the word. Of overlapping spans the longest is
+    kept; of equally long ones the first.
+
+    located_rows: rows of annotated texts with their locations.
+    errors: receives the error of each row whose spans cannot be read, and a note for each kind of change.
+    scheme: the scheme of the tags that are written.
     """
     sentences: list[Sentence] = []
     changes = Changes()
@@ -246,54 +297,73 @@ def annotated_sentences(
         try:
             text, spans = read_annotation(where, row, changes)
             words = split_words(text)
-            if words:
-                tags = spans_to_tags(changes.fit(where, words, spans), len(words), scheme)
-                sentences.append(Sentence(words=words, tags=tuple(tags), where=where, document=len(sentences)))
-            else:
+            if not words:
                 changes.blank.append(where)
+                continue
+
+            word_spans = changes.fit(where, words, spans)
+            tags = spans_to_tags(word_spans, len(words), scheme)
+            sentences.append(Sentence(words=words, tags=tuple(tags), where=where, document=len(sentences)))
         except InputError as error:
             errors(error)
+
     errors.remarks += changes.notes()
     return sentences
 
 
 def split_words(text: str) -> TextWords:
     """BERT's words of a text, as slices of it: split at white space, punctuation and ideographs."""
+    # origins: the index in the text of each character of a word.
     bounds = [(origins[0], origins[-1] + 1) for _, origins in SPLITTER.spans(text)]
-    return TextWords([text[start:end] for start, end in bounds], text, [start for start, _ in bounds])
+    words = [text[start:end] for start, end in bounds]
+    starts = [start for start, _ in bounds]
+    return TextWords(words, text, starts)
 
 
 # --- spans of words ---------------------------------------------------------------------------------------------------
 
 
 class Changes:
-    """Spans of characters as spans of words, with the first examples and the number of those that were changed."""
+    """The changes that were needed to turn the spans of a file into spans of words, for the notes.
+
+    moved: spans whose borders moved to the borders of words, as shown in the note.
+    dropped: spans left out because they overlap another one, as shown in the note.
+    blank: locations of texts without words.
+    converted: locations of rows whose offsets count UTF-16 units.
+    others: number of regions of Label Studio by their type, such as choices, which are no spans.
+    """
 
     def __init__(self) -> None:
         self.moved: list[str] = []
         self.dropped: list[str] = []
-        self.blank: list[str] = []  # locations of texts without words
-        self.converted: list[str] = []  # locations of rows whose offsets count UTF-16 units
-        self.others = Counter[str]()  # regions of other types
+        self.blank: list[str] = []
+        self.converted: list[str] = []
+        self.others = Counter[str]()
 
     def fit(self, where: str, words: TextWords, spans: Sequence[TextSpan]) -> list[Span]:
         """The spans of words that cover the spans of characters, without overlaps. InputError if one covers no word."""
         text = words.text
+        ends = [start + len(word) for start, word in zip(words.starts, words, strict=True)]
+        longest_first = sorted(dict.fromkeys(spans), key=lambda span: (span.start - span.end, span.start))
+
         kept = list[Span]()
         is_taken = [False] * len(words)
-        ends = [start + len(word) for start, word in zip(words.starts, words, strict=True)]
-        for span in sorted(dict.fromkeys(spans), key=lambda span: (span.start - span.end, span.start)):
+        for span in longest_first:
+            # The words first..last-1 have a character in the span.
             first = bisect_right(ends, span.start)
             last = bisect_left(words.starts, span.end)
             shown = f"{span.label} {shorten(repr(text[span.start : span.end]))} at {span.start}"
             if first >= last:
                 raise InputError(f"{where}: {shown} covers no word; correct its offsets or remove it")
+
             if any(is_taken[first:last]):
                 self.dropped.append(f"{shown} ({where})")
                 continue
+
             if words.starts[first] < span.start or ends[last - 1] > span.end:
                 whole = shorten(repr(text[words.starts[first] : ends[last - 1]]))
                 self.moved.append(f"{shown} becomes {whole} ({where})")
+
             is_taken[first:last] = [True] * (last - first)
             kept.append(Span(span.label, first, last))
         return kept
@@ -306,25 +376,33 @@ class Changes:
             (self.blank, "texts left out because they have no words"),
             (self.converted, "texts whose offsets count UTF-16 units, read as characters"),
         )
+        notes = [f"{kind}: {len(examples):,}, such as {examples[0]}" for examples, kind in kinds if examples]
+
         others = ", ".join(f"{number:,} {kind}" for kind, number in self.others.items())
-        return [
-            *(f"{kind}: {len(examples):,}, such as {examples[0]}" for examples, kind in kinds if examples),
-            *([f"left out regions that are no spans with labels: {others}"] if others else []),
-        ]
+        if others:
+            notes.append(f"left out regions that are no spans with labels: {others}")
+        return notes
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[TextSpan]]:
-    """The text of a row and its spans, without white space at their borders. InputError if they are not valid.
+    """The text of a row and its spans, without white space at their borders.
 
-    Where spans come with their text and it is not at their offsets, the offsets may count UTF-16 units.
+    Where spans come with their own text and it is not at their offsets, the offsets may count UTF-16 units, as
+    JavaScript does: they are read so if all texts are then found.
+
+    where: the location of the row, for messages.
+    row: a row as it was read; only an object is valid.
+    changes: receives the location of a row whose offsets were converted, and regions that are no spans.
+
+    InputError if text or spans are not valid.
     """
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
 
-    if _is_task(row):
+    if _is_annotated_task(row):
         text = _task_text(where, row["data"])
         name = "result"
         values = list(_task_values(where, row, changes))
@@ -352,7 +430,8 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
     try:
         return text, [*map(_placed, places, spans, expected, repeat(text))]
     except InputError:
-        if any(isinstance(one, str) for one in expected):
+        if any(isinstance(span_text, str) for span_text in expected):
+            # If this fails too, the error of the offsets as they are is the one that is shown.
             with suppress(InputError):
                 placed = [*map(_placed, places, _from_utf16(spans, text), expected, repeat(text))]
                 changes.converted.append(where)
@@ -361,29 +440,34 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
 
 
 def _task_text(where: str, data: Mapping[str, Any]) -> Any:
-    """The text of a task of Label Studio: "text", or the only string."""
-    strings = [name for name, value in data.items() if isinstance(value, str)]
-    if "text" in data or len(strings) != 1:
-        if "text" not in data:
-            raise InputError(f"{where}: no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
+    """The value "text" of the data of a task of Label Studio, else its only string."""
+    if "text" in data:
         return data["text"]
-    return data[strings[0]]
+
+    strings = [value for value in data.values() if isinstance(value, str)]
+    if len(strings) != 1:
+        raise InputError(f"{where}: no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
+    return strings[0]
 
 
 def _task_values(where: str, task: TableRow, changes: Changes) -> Iterator[Any]:
-    """The spans of the first annotation that was not cancelled; others, such as relations and choices, are counted."""
+    """The spans of the first annotation that was not cancelled, as values for `_span`.
+
+    Regions of other types, such as relations and choices, are counted in `changes`.
+    """
     for annotation in task["annotations"]:
         if not isinstance(annotation, Mapping) or not isinstance(annotation.get("result"), list):
             raise InputError(f"{where}: an annotation has no list 'result'; {layouts_message()}")
         if annotation.get("was_cancelled"):
             continue
+
         for result in annotation["result"]:
             kind = result.get("type", "labels") if isinstance(result, Mapping) else "labels"
             if kind != "labels":
                 changes.others[str(kind)] += 1
             else:
                 yield result.get("value") if isinstance(result, Mapping) else None
-        return
+        return  # Later annotations are second opinions of the same text.
 
 
 def _span(where: str, value: Any) -> TextSpan:
@@ -399,10 +483,12 @@ def _span(where: str, value: Any) -> TextSpan:
         label = label[0] if isinstance(label, list) and len(label) == 1 else label
     else:
         raise InputError(f"{where}: holds {shorten(repr(value))}, not an object with start, end and label; fix it")
+
     for name, bound in bounds.items():
-        if type(bound) is not int:
+        if type(bound) is not int:  # isinstance would let True pass
             problem = "is missing" if bound is None else f"holds {shorten(repr(bound))}, not a whole number"
             raise InputError(f"{where}: {name!r} {problem}; give the offset of a character in the text")
+
     if not isinstance(label, str) or not label.strip():
         problem = "is missing" if label is None else f"holds {shorten(repr(label))}, not a name"
         raise InputError(f"{where}: 'label' {problem}; give the name of one label")
@@ -411,25 +497,40 @@ def _span(where: str, value: Any) -> TextSpan:
 
 def _from_utf16(spans: Iterable[TextSpan], text: str) -> list[TextSpan]:
     """Spans whose offsets count UTF-16 units, in characters; an offset inside a character becomes -1."""
+    # Characters above U+FFFF, such as emoji, take two units.
     units = accumulate((1 + (character > "\uffff") for character in text), initial=0)
     characters = {unit: index for index, unit in enumerate(units)}
     return [TextSpan(characters.get(start, -1), characters.get(end, -1), label) for start, end, label in spans]
 
 
 def _placed(where: str, span: TextSpan, expected: Any, text: str) -> TextSpan:
-    """A span without white space at its borders. expected: its text, if known. InputError if that is elsewhere."""
+    """A span without white space at its borders.
+
+    where: the location of the span, for messages.
+    span: a span as it was read.
+    expected: the text of the span, if the row tells it as a string.
+    text: the text of the row.
+
+    InputError if the span is not in the text, is blank, or is not `expected`.
+    """
     start, end, label = span
     if not 0 <= start < end <= len(text):
         raise InputError(
             f"{where}: characters {start} to {end} are not in the text, which has {len(text):,}; give 0 <= start < end "
             "<= length"
         )
+
     inside = text[start:end]
     if inside.isspace():
         raise InputError(f"{where}: characters {start} to {end} are white space; correct the offsets or remove it")
+
+    # Label Studio writes the line feeds of a span's text as a backslash and an n.
     if isinstance(expected, str) and inside.split() not in (expected.split(), expected.replace("\\n", "\n").split()):
         raise InputError(
             f"{where}: characters {start} to {end} are {shorten(repr(inside))}, but its text is "
             f"{shorten(repr(expected))}; count the offsets in characters (code points) of 'text'"
         )
-    return TextSpan(start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip()), label)
+
+    leading = len(inside) - len(inside.lstrip())
+    trailing = len(inside) - len(inside.rstrip())
+    return TextSpan(start + leading, end - trailing, label)
