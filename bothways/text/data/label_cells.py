@@ -16,20 +16,24 @@ from bothways.text.data.columns import Table
 
 NO_GOLD = "-"  # SNLI and MNLI: the annotators did not agree
 INFERENCE_CLASSES = {"entailment", "neutral", "contradiction"}
-LISTED = 5  # rows in a line
+LISTED = 5  # rows that a note names
 QUOTED = r"""(?:'[^']*'|"[^"]*")"""
-NUMPY_TEXTS = re.compile(rf"\[\s*{QUOTED}(?:\s+{QUOTED})+\s*\]")  # ['a' 'b']
-NUMPY_NUMBERS = re.compile(r"\[\s*(?:True|False|-?\d+\.?\d*)(?:\s+(?:True|False|-?\d+\.?\d*))*\s*\]")  # [0 1 0]
+NUMPY_VALUE = r"(?:True|False|-?\d+\.?\d*)"
+# Lists as NumPy prints them, without commas: ['a' 'b'] and [0 1 0].
+NUMPY_TEXTS = re.compile(rf"\[\s*{QUOTED}(?:\s+{QUOTED})+\s*\]")
+NUMPY_NUMBERS = re.compile(rf"\[\s*{NUMPY_VALUE}(?:\s+{NUMPY_VALUE})*\s*\]")
 WHOLE = re.compile(r"(-?\d+)(?:\.0*)?")  # 1, and 1. or 1.0, which pandas and NumPy write for it
 
 
 def read_labels(table: Table, *, several: bool, names: Collection[str] = ()) -> Table:
-    """The labels of a table in their usual spelling (`spell_labels`), without the rows that have no gold label.
+    """The table with its labels in their usual spelling (`spell_labels`), without the rows that have no gold label.
 
-    Each change, and the rows left out, are a note of the table.
+    Each kind of change, and the rows left out, are a note of the table.
 
+    table: a table; without labels it is returned as it is.
     several: whether a text may have several labels; else a list is refused.
-    names: the known labels. A label that is one of them, apart from spaces and zeros after the point, becomes it.
+    names: the known labels. A label that differs from one of them only in spaces around it and zeros after the point is
+    spelled like it.
     """
     if table.labels is None:
         return table
@@ -37,14 +41,18 @@ def read_labels(table: Table, *, several: bool, names: Collection[str] = ()) -> 
 
 
 def spell_labels(table: Table, *, several: bool, names: Collection[str] = ()) -> Table:
-    """Spaces around a label are removed. 0.0 and 1.0 become 0 and 1 if all labels are whole numbers. A list that is
-    written as text becomes JSON. Parameters: see `read_labels`."""
+    """The table with its labels in their usual spelling.
+
+    Spaces around a label are removed. 0.0 and 1.0 become 0 and 1 if all labels are whole numbers. A label like a known
+    one is spelled like it. A list that is written as text becomes JSON. Parameters: see `read_labels`.
+    """
     assert table.labels is not None
     labels = table.labels
     known_names = {*names}
     known_by_key = _known_by_key(known_names)
     notes = []
 
+    # A blank label stays as it is: other code says that it is missing.
     stripped = [label.strip() for label in labels]
     if changed := [label for label, new in zip(labels, stripped, strict=True) if label != new and new]:
         notes.append(f"the spaces around {format_count(len(changed), 'label')} are left out, such as in {changed[0]!r}")
@@ -66,34 +74,42 @@ def spell_labels(table: Table, *, several: bool, names: Collection[str] = ()) ->
         label if items is None else json.dumps(items, ensure_ascii=False)
         for label, items in zip(known, lists, strict=True)
     ]
+    # A list that is JSON already may differ in spaces from JSON of our own, which needs no note.
     pairs = zip(known, spelled, strict=True)
     if changed := [label for label, new in pairs if label != new and not _is_json_list(label)]:
         count = format_count(len(changed), "row")
         notes.append(f"labels that are lists in {count} are read as such, for example {changed[0]}")
+
     return replace(table, labels=spelled, notes=(*table.notes, *notes))
 
 
 def _without_unlabelled(table: Table) -> Table:
-    """The table without the rows whose label is the mark of SNLI and MNLI for no gold label. InputError if none is
-    left."""
+    """The table without the rows whose label is the mark of SNLI and MNLI for no gold label.
+
+    InputError if no row is left.
+    """
+    # Beside classes other than inference's, the mark may be a class itself.
     names = {label.strip() for label in table.labels or ()}
     others = {name.lower() for name in names - {NO_GOLD}}
     if NO_GOLD not in names or not others <= INFERENCE_CLASSES:
         return table
+
     assert table.labels is not None
     unlabelled = [row for row, label in enumerate(table.labels) if label.strip() == NO_GOLD]
     if not others:
         raise InputError(f"{table.where[0]}: no row has a gold label, only {NO_GOLD!r}; name another file or column")
+
     shown = ", ".join(table.where[row] for row in unlabelled[:LISTED])
     more = ", ..." if len(unlabelled) > LISTED else ""
     note = f"left out {format_count(len(unlabelled), 'row')} without a gold label ({NO_GOLD!r}): {shown}{more}"
+
     left_out = {*unlabelled}
     kept = table.take([row for row in range(len(table)) if row not in left_out])
     return replace(kept, notes=(*table.notes, note))
 
 
 def _whole_numbers(labels: Sequence[str]) -> list[str]:
-    """The labels without fractions of zero, if all of them are whole numbers."""
+    """The labels without fractions of zero if all of them but the blank ones are whole numbers; else as they are."""
     if all(WHOLE.fullmatch(label) or not label.strip() for label in labels):
         return [*map(_whole_number, labels)]
     return [*labels]
@@ -111,13 +127,18 @@ def _key(label: str) -> str:
 
 
 def _known_by_key(names: Collection[str]) -> dict[str, str]:
-    """The known label of each key that only one of them has."""
+    """The known label of each key (`_key`), without the keys that several known labels share."""
     counts = Counter(map(_key, names))
     return {_key(name): name for name in names if counts[_key(name)] == 1}
 
 
 def _check_lists(lists: Sequence[list[str] | None], where: Sequence[RowLocation], *, several: bool) -> None:
-    """InputError for the first list, unless a text may have several labels."""
+    """InputError for the first list, unless a text may have several labels.
+
+    lists: the items of each label; None for a label that is no list.
+    where: the location of each label.
+    several: whether a text may have several labels.
+    """
     first = next((row for row, items in enumerate(lists) if items is not None), None)
     if first is not None and not several:
         raise InputError(
@@ -130,16 +151,23 @@ def list_items(label: str) -> list[str] | None:
     other text."""
     if not label.startswith(("[", "{", "(")):
         return None
+
+    # Before Python's literals, which would join 'a' 'b' to one string.
     if NUMPY_TEXTS.fullmatch(label):
         return [item[1:-1] for item in re.findall(QUOTED, label)]
     if " " in label and NUMPY_NUMBERS.fullmatch(label):
         return [*map(_whole_number, label.strip("[] ").split())]
+
     items = _parsed(label)
+    if not isinstance(items, list | tuple | set):
+        return None
     if isinstance(items, tuple) and not all(isinstance(item, str) for item in items):
         return None  # (0, 10) is rather an interval
-    if not isinstance(items, list | tuple | set) or any(isinstance(item, list | dict | tuple | set) for item in items):
+    if any(isinstance(item, list | dict | tuple | set) for item in items):
         return None
-    return [*map(str, sorted(items, key=str) if isinstance(items, set) else items)]
+    # A set has no order of its own.
+    ordered = sorted(items, key=str) if isinstance(items, set) else items
+    return [*map(str, ordered)]
 
 
 def _parsed(label: str) -> object:
@@ -157,6 +185,7 @@ def _parsed(label: str) -> object:
 
 
 def _is_json_list(label: str) -> bool:
+    """Whether a label is a list written as JSON."""
     try:
         return isinstance(json.loads(label), list)
     except (ValueError, RecursionError):

@@ -30,8 +30,10 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     """The tables by split: train, dev and possibly test.
 
     Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
-    test. Splits are stratified by class. Rows of a group stay together, or without groups near-duplicate texts. fold:
-    the test fold in cross-validation.
+    test. Splits are stratified by class. Rows of a group stay together, or without groups near-duplicate texts.
+
+    settings: the files, their columns and how to split them.
+    fold: the test fold in cross-validation (`settings.folds`); else None.
     """
     tables = {
         name: read_table(
@@ -55,77 +57,43 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
         return tables
 
     whole = tables["train"]
-    arguments = (len(whole), strata(settings, whole), whole.groups or whole.keys)
-    named: Any = {"seed": settings.seed, "source": settings.train, "group": settings.group_column}
-
+    classes = strata(settings, whole)
+    groups = whole.groups or whole.keys
     if settings.folds:
-        rows = split_fold(*arguments, folds=settings.folds, fold=fold, **named)
+        rows_by_split = split_fold(
+            len(whole),
+            classes,
+            groups,
+            folds=settings.folds,
+            fold=fold,
+            seed=settings.seed,
+            source=settings.train,
+            group=settings.group_column,
+        )
     else:
-        rows = split(*arguments, parts=parts_for(tables), **named)
-    splits = {name: whole.take(split_rows) for name, split_rows in rows.items()}
+        rows_by_split = split(
+            len(whole),
+            classes,
+            groups,
+            parts=parts_for(tables),
+            seed=settings.seed,
+            source=settings.train,
+            group=settings.group_column,
+        )
+
+    splits = {name: whole.take(rows) for name, rows in rows_by_split.items()}
     if settings.group_column is not None:
         note = groups_note(settings, splits)
         splits["train"] = replace(splits["train"], notes=(*splits["train"].notes, note))
+    # The part of the table that is left for training replaces the whole.
     return {**tables, **splits}
 
 
-def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
-    """The tables with the labels as `read_labels` has them. The labels of dev and test are spelled as in train.
-
-    InputError for classes that are quantities.
-    """
-    several = settings.multi_label
-    train = read_labels(tables["train"], several=several)
-    if not several:
-        refuse_numeric_classes(train, settings.train)
-    names = {label for labels in labels_by_row(train, several) for label in labels}
-    others = {
-        split: read_labels(table, several=several, names=names) for split, table in tables.items() if split != "train"
-    }
-    return {"train": train, **others}
-
-
-def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
-    """A note with the number of groups per split, and with the split that lacks classes, if one does."""
-    counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
-    line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
-    classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
-    fewest = min(classes, key=classes.__getitem__)
-    most = max(classes.values())
-    if classes[fewest] < most:
-        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give {flag('dev')}"
-    return line
-
-
 def label_check(settings: Classify | Regress) -> LabelCheck:
+    """The check of each label while a table is read: a number, a set of labels, or a name."""
     if isinstance(settings, Regress):
         return parse_number
     return parse_label_set if settings.multi_label else check_not_blank
-
-
-def divide_rows(
-    settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
-) -> dict[str, list[int]]:
-    """Rows by split, keeping groups together: by `parts`, or with one fold as test in cross-validation."""
-    if not settings.folds:
-        return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
-    return split_fold(
-        len(groups),
-        None,
-        groups,
-        seed=settings.seed,
-        folds=settings.folds,
-        fold=fold,
-        source=settings.train,
-        of=of,
-    )
-
-
-def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
-    """The stratum of each row: its class, or the rarest of its labels; None for regression."""
-    if isinstance(settings, Regress):
-        return None
-    return rarest_labels(label_sets(table)) if settings.multi_label else table.labels
 
 
 def check_pairs(tables: Mapping[str, Table]) -> None:
@@ -140,77 +108,92 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
+def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables with the labels as `read_labels` has them. The labels of dev and test are spelled as in train.
+
+    InputError for classes that are quantities.
+    """
+    several = settings.multi_label
+    train = read_labels(tables["train"], several=several)
+    if not several:
+        refuse_numeric_classes(train, settings.train)
+
+    names = {label for labels in labels_by_row(train, several) for label in labels}
+    others = {
+        split: read_labels(table, several=several, names=names) for split, table in tables.items() if split != "train"
+    }
+    return {"train": train, **others}
+
+
 def refuse_numeric_classes(table: Table, source: TableSource) -> None:
     """InputError if the classes are many fractional numbers, which need regression instead."""
-    fraction = find_quantity(table.labels or ())
+    labels = table.labels or ()
+    fraction = find_quantity(labels)
     if fraction is not None:
-        num_names = len({*(table.labels or ())})
+        num_names = len({*labels})
         raise InputError(
             f"{source}: the labels are {num_names:,} different numbers such as {fraction}; learn numbers with "
             "finetune regress, or write classes as words"
         )
 
 
-def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
-    """{location: (text, second text or None)} of all rows."""
-    return {
-        where: (table.texts[row], table.pairs[row] if table.pairs else None)
-        for table in tables
-        for row, where in enumerate(table.where)
-    }
+def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
+    """The stratum of each row: its class, or the rarest of its labels; None for regression."""
+    if isinstance(settings, Regress):
+        return None
+    if settings.multi_label:
+        return rarest_labels(label_sets(table))
+    return table.labels
 
 
-def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
-    """The texts, and second texts if there are any, of some rows. texts: from `texts_by_location`."""
-    columns = {"text": [texts[one][0] for one in where]}
-    pairs = [pair for one in where if (pair := texts[one][1]) is not None]
-    return {**columns, "pair": pairs} if pairs else columns
+def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
+    """A note with the number of groups per split, and with the split that lacks classes, if one does."""
+    counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
+    line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"
+
+    # Groups are not divided: all rows of a class may be in one split.
+    classes = {name: len(set(strata(settings, table) or ())) for name, table in tables.items()}
+    fewest = min(classes, key=classes.__getitem__)
+    most = max(classes.values())
+    if classes[fewest] < most:
+        line += f"; {fewest} has {classes[fewest]} of {most} classes: add groups, or give {flag('dev')}"
+    return line
 
 
-def other_columns(
-    sources: Iterable[TableSource],
-    where: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
-    encoding: str | None,
-    shown: Collection[str] = (),
-) -> dict[str, list[Any]]:
-    """The columns of some rows in their tables, by name. Nothing for formats without named columns, and for tables that
-    can no longer be read.
+def divide_rows(
+    settings: FineTune, groups: Sequence[Hashable], parts: Parts, fold: int | None, of: str = "rows"
+) -> dict[str, list[int]]:
+    """Rows by split, for tasks that have no `Table`. Rows of a group stay together.
 
-    columns: the columns of the result. A column of the user with such a name is `input_NAME`.
-    shown: the columns of the tables whose values `columns` has, under other names: texts and labels. They are left out.
+    settings: the seed, the number of folds in cross-validation, and the file named in messages.
+    groups: the group of each row.
+    parts: the relative size of each split, without cross-validation.
+    fold: the test fold in cross-validation; else None.
+    of: a word for the rows in messages, such as "queries".
     """
-    wanted = {*where}
-    rows = dict[str, TableRow]()
-    names = dict[str, None]()
-    for source in chain.from_iterable(map(parts_of, sources)):
-        if not isinstance(source, MemoryTable) and (is_text_file(source) or detect_format(source, encoding)):
-            continue
-        with suppress(InputError):
-            located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
-            found: dict[str, TableRow] = {location: row for location, row in located if location in wanted}
-            rows |= found
-            # Without rows, the columns are the same as with some: code that reads them must not fail on clean data.
-            if found or not wanted:
-                names |= dict.fromkeys(name for _, row in located for name in row)
-
-    identifier = id_column((*names,))
-    other = dict[str, list[Any]]()
-    for name in names:
-        values = [rows.get(one, {}).get(name) for one in where]
-        is_identifier = name == identifier and [*map(str, values)] == columns.get("id")
-        if name not in shown and not is_identifier:
-            other[name] = values
-
-    renamed = rename_columns([*other], columns)
-    return {renamed[name]: values for name, values in other.items()}
+    if not settings.folds:
+        return split_groups(groups, seed=settings.seed, parts=parts, source=settings.train, of=of)
+    return split_fold(
+        len(groups),
+        None,
+        groups,
+        seed=settings.seed,
+        folds=settings.folds,
+        fold=fold,
+        source=settings.train,
+        of=of,
+    )
 
 
 def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
     """The texts, or pairs, of the files without labels.
 
-    pairs: whether they must be pairs; None: either. InputError for the other form.
+    settings: the files (`settings.unlabelled`) and how to read them.
+    pairs: whether they must be pairs; None: either.
+
+    InputError if a file has the other form.
     """
+    # Not every task has these settings.
     text = getattr(settings, "text_column", None)
     pair = getattr(settings, "pair_column", None)
 
@@ -237,3 +220,69 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
         labels=None,
         where=[where for table in tables for where in table.where],
     )
+
+
+def texts_by_location(tables: Iterable[Table]) -> dict[str, tuple[str, str | None]]:
+    """{location: (text, second text or None)} of all rows."""
+    return {
+        where: (table.texts[row], table.pairs[row] if table.pairs else None)
+        for table in tables
+        for row, where in enumerate(table.where)
+    }
+
+
+def text_columns(texts: Mapping[str, tuple[str, str | None]], where: Sequence[str]) -> dict[str, list[str]]:
+    """The columns "text" and, if there are second texts, "pair" of some rows.
+
+    texts: the result of `texts_by_location`.
+    where: the locations of the rows.
+    """
+    rows = [texts[location] for location in where]
+    columns = {"text": [text for text, _ in rows]}
+    pairs = [pair for _, pair in rows if pair is not None]
+    return {**columns, "pair": pairs} if pairs else columns
+
+
+def other_columns(
+    sources: Iterable[TableSource],
+    where: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    encoding: str | None,
+    shown: Collection[str] = (),
+) -> dict[str, list[Any]]:
+    """The columns of the user for the rows of a result, by name: the columns that the result has not itself.
+
+    Nothing for formats without named columns, and for tables that can no longer be read.
+
+    sources: the tables.
+    where: the locations of the rows of the result.
+    columns: the columns of the result. A column of the user with such a name becomes `input_NAME`.
+    encoding: the encoding of the tables; None: UTF-8, or the encoding of their byte-order mark.
+    shown: the names in the tables of texts and labels, which `columns` has under other names. They are left out.
+    """
+    wanted = {*where}
+    rows = dict[str, TableRow]()  # by location
+    names = dict[str, None]()  # a set with an order
+    for source in chain.from_iterable(map(parts_of, sources)):
+        if not isinstance(source, MemoryTable) and (is_text_file(source) or detect_format(source, encoding)):
+            continue
+
+        with suppress(InputError):
+            located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
+            found: dict[str, TableRow] = {location: row for location, row in located if location in wanted}
+            rows |= found
+            # Without rows, the columns are the same as with some: code that reads them must not fail on clean data.
+            if found or not wanted:
+                names |= dict.fromkeys(name for _, row in located for name in row)
+
+    identifier = id_column((*names,))
+    other = dict[str, list[Any]]()
+    for name in names:
+        values = [rows.get(location, {}).get(name) for location in where]
+        # The result may have the identifiers already, as its column `id`.
+        is_identifier = name == identifier and [*map(str, values)] == columns.get("id")
+        if name not in shown and not is_identifier:
+            other[name] = values
+
+    renamed = rename_columns([*other], columns)
+    return {renamed[name]: values for name, values in other.items()}

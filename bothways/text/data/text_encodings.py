@@ -14,7 +14,7 @@ BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with the mark of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 WINDOWS_1252 = "cp1252"
-SHOWN = 20  # characters on each side of the first non-ASCII one
+SHOWN = 20  # characters of a line on each side of the start of its first non-ASCII one, in the hint
 
 
 def bom_encoding(start: bytes) -> str | None:
@@ -23,25 +23,46 @@ def bom_encoding(start: bytes) -> str | None:
 
 
 def decode_marked(content: bytes, errors: str) -> str:
-    """Bytes decoded by their byte-order mark, which is removed, else as UTF-8. errors: in UTF-8."""
+    """Bytes decoded by their byte-order mark, which is removed, else as UTF-8.
+
+    content: all bytes of a text.
+    errors: what to do with invalid UTF-8, as in `bytes.decode`. In other encodings U+FFFD replaces invalid bytes.
+    """
     name = bom_encoding(content) or "utf-8"
-    return content.decode(name, errors if name == "utf-8" else "replace").removeprefix("\ufeff")
+    text = content.decode(name, errors if name == "utf-8" else "replace")
+    return text.removeprefix("\ufeff")
 
 
 def guess_utf16(start: bytes) -> str | None:
-    """utf-16-le or utf-16-be if most even or odd bytes are zero, as in European text without a byte-order mark."""
-    for name, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):
-        if zeros.count(0) > len(zeros) / 2 and others.count(0) < len(others) / 10:
+    """utf-16-le or utf-16-be if every second byte is mostly zero, as in European text without a byte-order mark.
+
+    start: the first bytes of a file.
+    """
+    first_bytes = start[::2]
+    second_bytes = start[1::2]
+    # In European text the high byte of a character is zero: its second byte in little-endian order.
+    for name, high, low in (
+        ("utf-16-le", second_bytes, first_bytes),
+        ("utf-16-be", first_bytes, second_bytes),
+    ):
+        if high.count(0) > len(high) / 2 and low.count(0) < len(low) / 10:
             return name
     return None
 
 
 def byte_order(encoding: str, start: bytes) -> str:
-    """The encoding with its byte order, if it is UTF-16, which needs a byte-order mark, and `start` shows the order.
-    UnicodeError if the order is unknown."""
+    """The encoding with its byte order, where the encoding leaves it open and no byte-order mark tells it.
+
+    encoding: the encoding that the user named. "utf-16" and "utf-32" leave the order open.
+    start: the first bytes of the file. They show the order of UTF-16 in European text.
+
+    UnicodeError if the order is unknown.
+    """
     name = codecs.lookup(encoding).name
-    if name not in ("utf-16", "utf-32") or not start or bom_encoding(start) == name:
+    is_known = name not in ("utf-16", "utf-32") or bom_encoding(start) == name
+    if is_known or not start:
         return encoding
+
     if name == "utf-16" and (guess := guess_utf16(start)):
         return guess
     raise UnicodeError(f"no byte-order mark; give {flag('encoding', f'{name}-le')} or {name}-be, or the right one")
@@ -54,14 +75,19 @@ def has_ascii_newlines(encoding: str) -> bool:
 
 
 def line_decoder(encoding: str | None) -> Callable[[bytes], str]:
-    """A function that decodes a line or raises UnicodeDecodeError. None means UTF-8.
+    """A function that decodes a line or raises UnicodeDecodeError.
+
+    encoding: the name of the encoding; None means UTF-8.
 
     With a single-byte encoding, lines that are valid UTF-8 are still read as UTF-8: text in such encodings hardly ever
     is, and files from several sources are often mixed.
     """
     if encoding is None:
         return bytes.decode
-    if len(bytes(range(256)).decode(encoding, "replace")) != 256:
+
+    # A single-byte encoding makes one character of each byte, also of an invalid one.
+    is_single_byte = len(bytes(range(256)).decode(encoding, "replace")) == 256
+    if not is_single_byte:
         return lambda line: line.decode(encoding)
 
     def decode(line: bytes) -> str:
@@ -76,11 +102,13 @@ def line_decoder(encoding: str | None) -> Callable[[bytes], str]:
 def encoding_hint(line: bytes) -> str:
     """Advice on a line that is not UTF-8: which --encoding to try, and how the line reads in it."""
     try:
+        # The most frequent encoding of files that are not UTF-8; five bytes have no character in it.
         text = line.decode(WINDOWS_1252).strip()
     except UnicodeDecodeError:
         return (
             f"give its encoding with {flag('encoding')} (such as shift_jis, gb18030 or mac_roman), or convert it first"
         )
+
     first = next((index for index, character in enumerate(text) if not character.isascii()), 0)
     shown = text[max(0, first - SHOWN) : first + SHOWN]
     return (
