@@ -19,26 +19,34 @@ from bothways.text.data import tables
 from bothways.text.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
 
 HUB_PREFIX = "hf:"
+HUB_NAME = r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[^@:]+))?(@(?P<split>[\w.-]+))?"
 ClassNames = Mapping[str, Sequence[str]]  # class names by column, for columns of class indices or lists of them
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """`hf:NAME[:CONFIG][@SPLIT]`: a split of a dataset on the hub, at the newest commit when first accessed."""
+    """`hf:NAME[:CONFIG][@SPLIT]`: a split of a dataset on the hub, at the newest commit when first accessed.
 
-    name: str  # owner/name
+    name: the name of the dataset, usually owner/name.
+    config: one of its configurations, such as a language; None: the default one.
+    split: one of its splits.
+    """
+
+    name: str
     config: str | None = None
     split: str = "train"
 
     @classmethod
     def parse(cls, text: str) -> "HubDataset":
-        parts = fullmatch(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[^@:]+))?(@(?P<split>[\w.-]+))?", text)
+        """The dataset that a user named. InputError if the text has another form."""
+        parts = fullmatch(HUB_NAME, text)
         if not parts:
             raise InputError(f"{text}: expected hf:NAME[:CONFIG][@SPLIT], such as hf:owner/name:en@train")
         return cls(parts["name"], parts["config"], parts["split"] or "train")
 
     def __str__(self) -> str:
-        return f"{HUB_PREFIX}{self.name}{':' + self.config if self.config else ''}@{self.split}"
+        config = f":{self.config}" if self.config else ""
+        return f"{HUB_PREFIX}{self.name}{config}@{self.split}"
 
     @property
     def revision(self) -> str:
@@ -53,9 +61,11 @@ class HubDataset:
         with _hub_errors(str(self)):
             dataset = self._load()
             if column is not None and dataset.features is not None:
-                if not (names := tables.match_columns(column, dataset.features)):
+                names = tables.match_columns(column, dataset.features)
+                if not names:
                     raise tables.missing_column(str(self), column, dataset.features)
                 dataset = dataset.select_columns([*names])
+
             for row_number, row in enumerate(dataset):
                 yield RowLocation(self, row_number).with_id(row), row
 
@@ -66,6 +76,7 @@ class HubDataset:
             return {} if features is None else cast(Mapping[str, Any], features.to_dict())
 
     def _load(self) -> Any:
+        """The streamed dataset. InputError if the name is also a local path, which `datasets` would read instead."""
         if Path(self.name).exists():
             raise InputError(
                 f"{self}: {self.name} is also a local path; work in another directory, or drop {HUB_PREFIX}"
@@ -77,6 +88,7 @@ class HubDataset:
 
 @cache
 def _revision(name: str) -> str:
+    """The newest commit of a dataset on the hub."""
     with _hub_errors(f"{HUB_PREFIX}{name}"):
         from huggingface_hub import HfApi
 
@@ -85,7 +97,7 @@ def _revision(name: str) -> str:
 
 @contextmanager
 def _hub_errors(name: str) -> Iterator[None]:
-    """Turn all exceptions of hub access into InputError."""
+    """Turn all exceptions of hub access into InputError. name: the dataset, for messages."""
     try:
         yield
     except InputError:
@@ -93,7 +105,8 @@ def _hub_errors(name: str) -> Iterator[None]:
     except ImportError as error:
         raise needs_package(name, error.name or "datasets", "hub") from None
     except Exception as error:  # from several packages, without a common base class
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        first_line = str(error).strip().split("\n")[0]
+        reason = first_line or type(error).__name__
         raise InputError(f"{name}: not read from the hub ({reason}); check its name and the network") from error
 
 
@@ -105,14 +118,16 @@ def unread_splits(path: TableSource) -> list[str]:
 
 
 def unread_splits_warning(train: TableSource, *others: TableSource | None) -> str:
-    """A warning if `train` is a saved DatasetDict with splits that are not used; else ''."""
-    resolved = {path.resolve() for path in others if isinstance(path, Path)}
-    unread = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in resolved]
-    return (
-        f"{train}: only split train is read, not {', '.join(unread)}; name {train}/{unread[0]} to use it"
-        if unread
-        else ""
-    )
+    """A warning if `train` is a saved DatasetDict with splits that are not used; else ''.
+
+    train: the training data.
+    others: the other sources of the run. A split that is named among them is used.
+    """
+    used = {path.resolve() for path in others if isinstance(path, Path)}
+    unread = [split for split in unread_splits(train) if Path(str(train), split).resolve() not in used]
+    if not unread:
+        return ""
+    return f"{train}: only split train is read, not {', '.join(unread)}; name {train}/{unread[0]} to use it"
 
 
 def arrow_files(folder: Path) -> list[Path] | None:
@@ -122,9 +137,11 @@ def arrow_files(folder: Path) -> list[Path] | None:
             splits = sorted(path.parent.name for path in folder.glob("*/state.json"))
             raise InputError(f"{folder}: no split 'train'; name one of its directories: {', '.join(splits) or 'none'}")
         folder = folder / "train"
+
     state = folder / "state.json"
     if not state.is_file() or not (folder / "dataset_info.json").is_file():
         return None
+
     try:
         return [folder / part["filename"] for part in json.loads(state.read_bytes())["_data_files"]]
     except (ValueError, KeyError, TypeError):
@@ -135,7 +152,7 @@ def arrow_files(folder: Path) -> list[Path] | None:
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a path is the name of a dataset on the hub, or a directory."""
+    """Whether a path is the name of a dataset on the hub, or a directory, such as a saved dataset."""
     return path.as_posix().startswith(HUB_PREFIX) or path.is_dir()
 
 
@@ -146,47 +163,62 @@ def is_text_file(path: TableSource) -> bool:
 
 def has_named_columns(path: TableSource) -> bool:
     """Whether a source always has named columns. False for CSV and TSV, which may lack a header, and for text."""
-    return (
-        isinstance(path, MemoryTable) or is_dataset(path) or file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
-    )
+    if isinstance(path, MemoryTable) or is_dataset(path):
+        return True
+    return file_type(path) in (".jsonl", ".parquet", *EXPLICIT_TYPES)
 
 
 def read_rows(
-    path: TableSource, *, on_row_error: tables.RowErrorHandler = tables.raise_error, encoding: str | None = None
+    path: TableSource,
+    *,
+    on_row_error: tables.RowErrorHandler = tables.raise_error,
+    encoding: str | None = None,
 ) -> list[tuple[RowLocation, tables.TableRow]]:
-    """All rows as (location, values by column): a table in a file or in memory, a hub dataset, or a saved dataset.
+    """All rows of a source as (location, values by column).
 
-    The split is `train` unless named: hf:owner/name@validation, or DIRECTORY/validation of a saved DatasetDict. If the
-    dataset declares class names, they replace the class indices, and None replaces -1 (no class).
-    on_row_error, encoding: see `tables.iter_rows`. InputError if the source cannot be read.
+    If the source declares class names, they replace the class indices, and None replaces -1 (no class).
+
+    path: a table in a file or in memory, several of them, a dataset on the hub, or a saved dataset. The split is
+    `train` unless named: hf:owner/name@validation, or DIRECTORY/validation of a saved DatasetDict.
+    on_row_error, encoding: see `tables.iter_rows`.
+
+    InputError if the source cannot be read.
     """
     if isinstance(path, TableList):
         return [row for part in path.parts for row in read_rows(part, on_row_error=on_row_error, encoding=encoding)]
+
     if isinstance(path, MemoryTable):
         return _with_class_names(
             list(tables.iter_rows(path, on_row_error=on_row_error)),
             class_names(_schema_features(path.schema)),
             on_row_error,
         )
+
     if path.as_posix().startswith(HUB_PREFIX):
         dataset = HubDataset.parse(path.as_posix())
         return _with_class_names(list(dataset.rows()), class_names(dataset.features()), on_row_error)
+
     located_rows: list[tuple[RowLocation, tables.TableRow]] = []
-    part_of = path, count()
-    for file in (arrow_files(path) if path.is_dir() else None) or [path]:
-        open_file(file).close()
-        file_rows = list(tables.iter_rows(file, on_row_error=on_row_error, encoding=encoding, part_of=part_of))
+    # Rows of a saved dataset are numbered through all its files.
+    part_of = (path, count())
+    files = arrow_files(path) if path.is_dir() else None
+    for file in files or [path]:
+        open_file(file).close()  # InputError here if it cannot be opened, whatever its format
+        rows = tables.iter_rows(file, on_row_error=on_row_error, encoding=encoding, part_of=part_of)
+        file_rows = list(rows)
         arrow_schema = tables.read_schema(file) if file_type(file) in (".parquet", ARROW) else None
         located_rows += _with_class_names(file_rows, class_names(_schema_features(arrow_schema)), on_row_error)
     return located_rows
 
 
 def class_names(features: Mapping[str, Any]) -> ClassNames:
-    """The class names in `features`, in the format of datasets 5.2."""
+    """The class names in `features`, which are in the form `datasets` writes into files (5.2, and before 4)."""
     names_by_column = {}
     for column, feature in features.items():
-        feature = feature[0] if isinstance(feature, list) and feature else feature  # a list, before datasets 4
-        value_type = feature.get("feature", feature) if isinstance(feature, Mapping) else None  # List and Sequence
+        # A list of values is [feature] before datasets 4, an object with the key `feature` since.
+        if isinstance(feature, list) and feature:
+            feature = feature[0]
+        value_type = feature.get("feature", feature) if isinstance(feature, Mapping) else None
         if isinstance(value_type, Mapping) and value_type.get("_type") == "ClassLabel":
             names_by_column[column] = [*map(str, value_type["names"])]
     return names_by_column
@@ -203,25 +235,40 @@ def _schema_features(schema: Any) -> Mapping[str, Any]:
 
 
 def _with_class_names(
-    located_rows: list[tuple[RowLocation, tables.TableRow]], names: ClassNames, on_row_error: tables.RowErrorHandler
+    located_rows: list[tuple[RowLocation, tables.TableRow]],
+    names_by_column: ClassNames,
+    on_row_error: tables.RowErrorHandler,
 ) -> list[tuple[RowLocation, tables.TableRow]]:
-    if not names:
+    """The rows with class names instead of class indices. Rows with an unknown index go to `on_row_error`."""
+    if not names_by_column:
         return located_rows
+
     renamed: list[tuple[RowLocation, tables.TableRow]] = []
     for where, row in located_rows:
         try:
-            renamed.append((where, {**row, **{c: _class_name(where, row.get(c), c, names[c]) for c in names}}))
+            classes = {
+                column: _class_name(where, row.get(column), column, names) for column, names in names_by_column.items()
+            }
+            renamed.append((where, {**row, **classes}))
         except InputError as error:
-            on_row_error(error.with_traceback(None))
+            on_row_error(error.with_traceback(None))  # a traceback would keep all rows in memory
     return renamed
 
 
 def _class_name(where: str, value: Any, column: str, names: Sequence[str]) -> Any:
-    """The class name of an index, or of each index in a list; None for -1; values that are not integers are kept."""
+    """The class name of an index, or of each index in a list; None for -1; values that are not integers are kept.
+
+    where, column: the location and the column of the value, for the message.
+    value: a value of the column.
+    names: the class names of the column, by index.
+    """
     if isinstance(value, list):
         return [_class_name(where, item, column, names) for item in value]
-    if not isinstance(value, int) or value == -1:
-        return None if value == -1 else value
+    if value == -1:
+        return None
+    if not isinstance(value, int):
+        return value
+
     if 0 <= value < len(names):
         return names[value]
     raise InputError(

@@ -19,20 +19,22 @@ from bothways.base.log import logger
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-BLOCK = 2000  # texts per task
-TRIES = 4  # of a task whose process is killed
+BLOCK = 2000  # texts that a process encodes at a time
+TRIES = 4  # how often a task is started whose process is killed
 
 
 class TextEncoder(Protocol):
+    """A Tokenizer, of which this module needs only the encoding of a text and the count of lone surrogates."""
+
     replaced_surrogates: int
 
     def ids(self, text: str) -> list[int]: ...
 
 
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
-    """Whether there are fewer items than `number`, and an iterator over all: processes start slower than few are done.
+    """Whether there are fewer items than `number`, and an iterator over all items. Reads `number` of them.
 
-    Reads `number` of the items.
+    For work that is not worth a process: processes start slower than few items are done.
     """
     first = [*islice(items, number)]
     return len(first) < number, chain(first, items)
@@ -45,7 +47,7 @@ def worker_pool(
     initializer: Callable[..., object] | None = None,
     *args: Any,
 ) -> Iterator[Executor]:
-    """A pool of processes.
+    """A pool of processes, which ends with the block.
 
     num_workers: number of processes.
     task: the work they do, a verb with its object, for the message of the error.
@@ -66,6 +68,7 @@ def worker_pool(
 
 @contextmanager
 def killed_processes_reported(num_workers: int, task: str) -> Iterator[None]:
+    """Turn the error of a pool whose process has died into InputError. Parameters: see `worker_pool`."""
     try:
         yield
     except BrokenProcessPool:
@@ -76,6 +79,7 @@ def killed_processes_reported(num_workers: int, task: str) -> Iterator[None]:
 
 
 def _initialize(initializer: Callable[..., object] | None, args: tuple[Any, ...]) -> None:
+    """The first call in each process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     Thread(target=_exit_with_parent, daemon=True).start()
     if initializer:
@@ -108,25 +112,28 @@ def in_order(
         return
 
     remaining = iter(tasks)
-    pending: deque[Task] = deque()  # tasks without a result; they begin again in the next pool
+    pending: deque[Task] = deque()  # started tasks without a result, in order
     failures = 0
+    # A killed process breaks its pool: the pending tasks begin again in a new one.
     while True:
         with worker_pool(workers, "compute results") as pool:
             try:
-                waiting: deque[Future[Result]] = deque(pool.submit(function, task) for task in pending)
+                futures: deque[Future[Result]] = deque(pool.submit(function, task) for task in pending)
                 while True:
+                    # Two tasks for each process: none waits while a result is used.
                     for task in islice(remaining, 2 * workers - len(pending)):
                         pending.append(task)
-                        waiting.append(pool.submit(function, task))
-
+                        futures.append(pool.submit(function, task))
                     if not pending:
                         return
-                    result = waiting.popleft().result()
+
+                    result = futures.popleft().result()
                     failures = 0
                     yield pending.popleft(), result
             except BrokenProcessPool:
                 failures += 1
             finally:
+                # Also when the caller stops early: the tasks that no process has begun are not computed.
                 pool.shutdown(wait=False, cancel_futures=True)
 
         if failures == TRIES:
@@ -142,8 +149,10 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
 
     tokenizer: encodes the texts.
     texts: the texts.
-    processes: number of processes. They are kept for a minute for the next call. They do not import the script that is
-    running, so it needs no guard by `__name__`. Without joblib, all blocks are computed here.
+    processes: number of processes.
+
+    The processes are kept for a minute for the next call. They do not import the script that is running, so it needs no
+    guard by `__name__`. Without joblib, all blocks are computed in this process.
     """
     starts = range(0, len(texts), BLOCK)
     if find_spec("joblib") is None:
@@ -154,7 +163,12 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     from joblib.externals.loky import get_reusable_executor
 
     # loky's processes do not import the caller's script, as multiprocessing's do.
-    executor = get_reusable_executor(processes, timeout=60, initializer=_set_tokenizer, initargs=(tokenizer,))
+    executor = get_reusable_executor(
+        processes,
+        timeout=60,
+        initializer=_set_tokenizer,
+        initargs=(tokenizer,),
+    )
     remaining = iter(starts)
     running: deque[Future[tuple[list[list[int]], int]]] = deque()
     with killed_processes_reported(processes, "encode text"):
@@ -164,13 +178,19 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
             if not running:
                 return
 
+            # A process counts in its own copy of the tokenizer.
             rows, replaced = running.popleft().result()
             tokenizer.replaced_surrogates += replaced
             yield rows
 
 
 def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> list[list[int]]:
-    """The ids of each text, in order."""
+    """The ids of each text, in order, once all are computed.
+
+    tokenizer: encodes the texts.
+    texts: the texts.
+    processes: number of processes, which end with the call.
+    """
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     with worker_pool(processes, "encode text", _set_tokenizer, tokenizer) as pool:
         rows: list[list[int]] = []
@@ -180,11 +200,13 @@ def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes:
         return rows
 
 
-_tokenizer: TextEncoder
+# --- in the processes that encode -------------------------------------------------------------------------------------
+
+_tokenizer: TextEncoder  # sent once per process, not with every block
 
 
 def _set_tokenizer(tokenizer: TextEncoder) -> None:
-    global _tokenizer  # sent once per process, not with every block
+    global _tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _tokenizer = tokenizer
 
