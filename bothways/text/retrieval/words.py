@@ -8,8 +8,10 @@ from importlib.resources import files
 
 from bothways.settings.base import LANGUAGES
 
-WORDS_VERSION = 4  # of how files are read and become terms; an index of another one is made anew
-# Where the marks that belong to a letter are: vowels of Hindi, Tamil or Thai, accents in the names of macOS.
+# Raised when files are read, or become terms, in another way: an index of another version is made anew.
+WORDS_VERSION = 4
+# Code points [first, last) among which are the marks that belong to a letter: vowels of Hindi, Tamil or Thai, accents
+# in file names of macOS. `marks` picks the marks from them; a search through all of Unicode would take longer.
 MARK_BLOCKS = (
     (0x300, 0x3100),
     (0xA600, 0xAC00),
@@ -20,7 +22,7 @@ MARK_BLOCKS = (
     (0x1B000, 0x1F000),
     (0xE0100, 0xE01F0),
 )
-# Characters within a word that show nothing: soft hyphen, joiners, variants of a letter.
+# Characters within a word that show nothing (soft hyphen, joiners, variants of a letter), as part of a pattern.
 INVISIBLE = "\u00ad\u034f\u180b-\u180f\u200c\u200d\u2060\ufe00-\ufe0f\U000e0100-\U000e01ef"
 UNSEEN = re.compile(f"[{INVISIBLE}]+")
 ASCII_WORD = re.compile(r"[^\W_]+")
@@ -87,7 +89,10 @@ STOP_WORDS = frozenset(
 
 
 class Analyzer:
-    """Splits texts into terms: lower-case words, without stop words, stemmed. Stems are cached."""
+    """Splits texts into terms: lower-case words, without stop words, stemmed. Stems are cached.
+
+    language: the language of the texts, a code such as "en".
+    """
 
     def __init__(self, language: str = "en") -> None:
         import Stemmer
@@ -105,6 +110,7 @@ class Analyzer:
         text = text.lower()
         words = word_pattern(text).findall(text)
 
+        # The cache holds "" for stop words.
         stems = self.stems
         for word in words:
             if word not in stems:
@@ -112,7 +118,7 @@ class Analyzer:
         return [stem for word in words if (stem := stems[word])]
 
     def passage_terms(self, text: str, heading: str) -> list[str]:
-        """The terms of a passage: the terms of its heading, if the text does not begin with it, and of its text."""
+        """The terms of the heading of a passage, if its text does not begin with them, and the terms of its text."""
         terms = self.terms(text)
         above = self.terms(heading)
         begins_with_heading = terms[: len(above)] == above
@@ -133,6 +139,7 @@ def word_pattern(text: str) -> re.Pattern[str]:
 
 @cache
 def _unicode_word() -> re.Pattern[str]:
+    # Marks are no word characters (\w) for `re`.
     return re.compile(rf"[^\W_](?:[^\W_]+|[{marks()}{INVISIBLE}]+)*")
 
 
@@ -148,18 +155,20 @@ def normal_word(word: str) -> str:
     In this form a letter with marks has one spelling.
     """
     composed = unicodedata.normalize("NFKC", UNSEEN.sub("", word)).lower()
+    # NFKC makes new capitals and .lower() new marks: once more, except for ASCII, which stays as it is.
     return composed if composed.isascii() else unicodedata.normalize("NFKC", composed)
 
 
 @cache
 def background_shares(language: str) -> Mapping[str, float]:
-    """The share of passages of other texts that have a term, 0..1, of terms that at least 2 in 1,000 have.
+    """How usual terms are in other texts: the share of their passages that have the term, 0..1.
 
-    Empty for languages other than English.
+    Only terms that at least 2 passages in 1,000 have are listed. Empty for languages other than English.
     """
     if language != "en":
         return {}
 
     lines = files("bothways.text.retrieval").joinpath(WORD_SHARES).read_text(encoding="utf-8").splitlines()
+    # A line is the number of passages in 1,000, and the term.
     rows = [line.split(" ") for line in lines]
     return {term: int(share) / 1000 for share, term in rows}

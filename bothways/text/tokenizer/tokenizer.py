@@ -23,10 +23,10 @@ TOKENS_SHOWN = 8  # in the representation of an Encoding
 
 
 class TokenizedText:
-    """A text (or list of words) as ids. The spans of its tokens are computed on first use.
+    """A text (or list of words) as ids, without the special tokens around it.
 
     text: a string, or a list of words.
-    tokenizer: what makes ids and spans of it.
+    tokenizer: makes ids and spans of the text.
     special_tokens: the special tokens to parse in the text.
     ids: the ids, if they are already computed.
     """
@@ -52,6 +52,7 @@ class TokenizedText:
 
     @cached_property
     def token_spans(self) -> list[TokenSpan]:
+        """The characters and the word of each token. Computed on first use: most callers need only ids."""
         backend = self.tokenizer.backend
         if isinstance(self.text, str):
             return backend.token_spans(self.text, self.special_tokens)
@@ -68,7 +69,7 @@ class Encoding:
     """A text, a pair, or a window of one, as model input. Lists have an entry per token, special tokens included.
 
     ids: vocabulary indices.
-    ranges: the text and its pair, each with the token range [first, last) in this window.
+    ranges: the text and its pair, each with the range [first, last) of its tokens that are in this window.
     """
 
     ids: list[int]
@@ -89,10 +90,11 @@ class Encoding:
     @property
     def segment_ids(self) -> list[int]:
         """0 for [CLS], the first text and its [SEP]; 1 for the second text and its [SEP] if the model has segments."""
+        is_pair = len(self.ranges) == 2
         text, first, last = self.ranges[-1]
+        second_size = last - first + 1 if is_pair else 0  # with its [SEP]
         second_segment_id = text.tokenizer.backend.second_segment_id
-        size = (last - first + 1) * (len(self.ranges) - 1)  # size of the second text and its [SEP]; 0 without one
-        return [0] * (len(self.ids) - size) + [second_segment_id] * size
+        return [0] * (len(self.ids) - second_size) + [second_segment_id] * second_size
 
     @property
     def sequence_ids(self) -> list[int | None]:
@@ -113,6 +115,7 @@ class Encoding:
         """A value for each token: value(sequence, span) for text, `special` for special tokens."""
         row = [special]
         for sequence, (text, first, last) in enumerate(self.ranges):
+            # Separators stand only before the second text (sequence 1).
             row += [special] * (sequence * text.tokenizer.backend.num_separators)
             row += [value(sequence, span) for span in text.token_spans[first:last]]
         return [*row, special]
@@ -125,7 +128,8 @@ class Tokenizer:
     lowercase, strip_accents (None: like lowercase), split_chinese: see `Splitter`.
     max_word_length: a word of more characters becomes [UNK].
     added: further tokens, such as the markers of entities, which are parsed in every text.
-    backend: replaces BERT's tokenization and its special tokens.
+    backend: the tokenization and the special tokens of another encoder; the options before are then without effect.
+    None: BERT's.
 
     [PAD] to [MASK] typed in user text are treated as plain text unless `allow_special` is set. Lone surrogates are read
     as U+FFFD (which BERT removes); `replaced_surrogates` counts them.
@@ -161,6 +165,7 @@ class Tokenizer:
 
         self.vocab = vocab
         self.tokens = _in_id_order(vocab)
+        # Every backend lists these five first, in this order.
         special_ids = [vocab[token] for token in self.special_tokens]
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = special_ids[: len(SPECIAL_TOKENS)]
         self.special_ids = frozenset(special_ids)
@@ -209,7 +214,7 @@ class Tokenizer:
         """Learn a WordPiece vocabulary of at most `size` entries. Deterministic: the same texts give the same bytes.
 
         texts: the texts; they are read once.
-        size: None chooses 8,000 to 30,522, depending on the texts.
+        size: the largest number of entries; None chooses 8,000 to 30,522, depending on the texts.
         lowercase: whether upper and lower case are one.
         processes: number of processes that count words.
         alphabet: words with a character that is not among this many most frequent ones become [UNK].
@@ -306,25 +311,31 @@ class Tokenizer:
         return [self.encode(*row) for row in zip(*columns, strict=True)]
 
     def _encode_in_processes(self, columns: Sequence[Sequence[str]], processes: int) -> list[Encoding]:
+        """The encodings of rows of texts. columns: the texts, and possibly the second texts."""
         from bothways.text.tokenizer.worker_processes import encode_ids_parallel
 
         strings = list(chain(*columns))
         ids_by_text = encode_ids_parallel(self, strings, processes)
         tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
 
+        # The second text of a row stands num_rows after the first.
         num_rows = len(columns[0])
         return [self._encode_whole(tokenized[row::num_rows]) for row in range(num_rows)]
 
     def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
-        """Encodings of the texts in blocks, in order, computed by processes a few blocks ahead."""
+        """Encodings of the texts in blocks, in order, computed a few blocks ahead.
+
+        texts: the texts.
+        processes: number of processes; see `encode_ids_ahead`.
+        """
         from bothways.text.tokenizer.worker_processes import BLOCK, encode_ids_ahead
 
         starts = range(0, len(texts), BLOCK)
         ids_by_block = encode_ids_ahead(self, texts, processes)
         for start, ids_by_text in zip(starts, ids_by_block, strict=True):
             block = texts[start : start + BLOCK]
-            pairs = zip(block, ids_by_text, strict=True)
-            yield [self._encode_whole([TokenizedText(text, self, ids=ids)]) for text, ids in pairs]
+            tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(block, ids_by_text, strict=True)]
+            yield [self._encode_whole([text]) for text in tokenized]
 
     def encode_windows(
         self,
@@ -362,8 +373,10 @@ class Tokenizer:
         if len(encoding) <= size:
             return [encoding]
 
+        # The last text slides. The special tokens, and the first text of a pair, are in every window.
         *fixed, (text, first, last) = encoding.ranges
-        room = size - len(encoding) + last - first
+        num_fixed = len(encoding) - (last - first)
+        room = size - num_fixed
         least_room = 1 if cut else MIN_WINDOW_TEXT
         if fixed and room < least_room:
             raise InputError(
@@ -373,17 +386,18 @@ class Tokenizer:
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
 
+        # A start within the last `overlap` tokens would show only what the window before shows.
         starts = range(first, last - overlap, room - overlap)
         if cut:
             starts = starts[:2]
         return [self.build_encoding([*fixed, (text, start, min(start + room, last))]) for start in starts]
 
     def build_encoding(self, ranges: Sequence[tuple[TokenizedText, int, int]]) -> Encoding:
-        """Add special tokens around token ranges [first, last) of one or two texts."""
+        """Add special tokens around one or two texts. ranges: each text with the range [first, last) of its tokens."""
         ids = [self.cls_id]
         for sequence, (text, first, last) in enumerate(ranges):
             ids += [self.sep_id] * (sequence * self.backend.num_separators)
-            # Most texts fit: a copy of their ids is saved.
+            # Most texts fit whole: their ids need no copy by slicing.
             is_whole = last - first == len(text.ids)
             ids += text.ids if is_whole else text.ids[first:last]
         ids.append(self.sep_id)
@@ -394,7 +408,7 @@ class Tokenizer:
 
         text: the text.
         special_tokens: the special tokens to parse in it.
-        leading_space: as if a space preceded the text; some encoders differ.
+        leading_space: encode as if a space preceded the text, which gives other ids with some encoders (RoBERTa).
         """
         self.replaced_surrogates += count_surrogates(text)
         return self.backend.ids(text, special_tokens, leading_space=leading_space)
@@ -414,10 +428,12 @@ class Tokenizer:
     # --- helpers --------------------------------------------------------------------------------------------------
 
     def _encode_texts(self, *texts: str | list[str] | None, special_tokens: Sequence[str] = ()) -> Encoding:
+        """The encoding of a text and possibly a second one, as strings or lists of words."""
         tokenized = [TokenizedText(text, self, special_tokens) for text in texts if text is not None]
         return self._encode_whole(tokenized)
 
     def _encode_whole(self, texts: Iterable[TokenizedText]) -> Encoding:
+        """The encoding of all tokens of one or two texts."""
         return self.build_encoding([(text, 0, len(text.ids)) for text in texts])
 
 
