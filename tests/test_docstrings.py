@@ -44,7 +44,7 @@ def check(name):
     assert not results.failed, name
 
 
-@pytest.mark.parametrize("name", with_examples())
+@pytest.mark.parametrize("name", [*with_examples()])
 def test_the_examples_of_a_module_are_right(name):
     check(name)
 
