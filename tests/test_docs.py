@@ -356,7 +356,7 @@ def test_files_that_a_page_names_exist():
         assert not [f"{page.name}: {name}" for name in named if not any((top / name).exists() for top in tops)]
 
 
-def test_the_code_to_read_in_an_hour_exists_and_has_about_300_lines():
+def test_the_code_to_read_in_an_hour_exists_and_has_about_350_lines():
     """Rows of the table: part, `room/file.py`: `Class.method`, ..."""
     table = (DOCS / "understand.md").read_text(encoding="utf-8").split("code in an hour -->")[1]
     lines, parts = 0, []
@@ -368,4 +368,4 @@ def test_the_code_to_read_in_an_hour_exists_and_has_about_300_lines():
                 node = next(one for one in node.body if getattr(one, "name", None) == inner)
             lines += node.end_lineno - node.lineno + 1
     assert parts == ["batch", "embeddings", "attention", "layer", "encoder", "heads", "masking", "losses"]
-    assert 250 <= lines <= 320
+    assert 300 <= lines <= 370

@@ -1,4 +1,4 @@
-"""The log: messages of the package, and who receives them.
+"""Logging: messages of the package, and who receives them.
 
 Everything logs to `logging.getLogger("bothways")`, which prints nothing unless logging is configured. The command line
 receives messages by `messages_to` and prints them to standard error.

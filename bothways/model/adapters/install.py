@@ -24,7 +24,7 @@ from bothways.model.parameters import retype, set_module
 class LoraLinear(nn.Linear):
     """x W^T + b + scale * x A^T B^T (Hu 2022, eq. 3), with A and B for each part of the outputs.
 
-    The parameters of the linear layer are those of the frozen layer, under the same names.
+    It has the parameters of the frozen layer, under the same names.
     """
 
     lora_down: nn.Parameter  # [P * R, I], the A of all parts

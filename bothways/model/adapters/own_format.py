@@ -34,7 +34,7 @@ def attach_own(base: Checkpoint, files: AdapterFiles) -> Checkpoint:
     state = {name: torch.empty_like(value) for name, value in own_state(model).items()}
     tensors = _own_tensors(files, model, family, state)
     check(files, tensors, {name: value.shape for name, value in state.items()})
-    # Assigned, not copied: the adapter may have biases of its own where the model holds those of the base.
+    # Assigned, not copied: the adapter may have biases of its own where the model holds the base's.
     own = {name: value.to(state[name]) for name, value in tensors.items()}
     model.load_state_dict(own, strict=False, assign=True)
 

@@ -1,7 +1,7 @@
 """Models by name: of the package, from the Hugging Face cache, or downloaded from the hub with huggingface_hub.
 
 A name is NAME or OWNER/NAME, with @REVISION (a branch, tag or commit) behind it for another version than `main`.
-The layout of the cache is that of huggingface_hub: models--OWNER--NAME/refs/REVISION holds a commit, and
+The layout of the cache is huggingface_hub's: models--OWNER--NAME/refs/REVISION holds a commit, and
 snapshots/COMMIT its files.
 """
 

@@ -12,7 +12,12 @@ from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.families.bert import BERT, EMBEDDINGS, FIELDS, LAYER, LAYERS, OUTPUTS
 from bothways.model.families.spec import ACTIVATION_NAMES, ACTIVATIONS, FamilySpec, architectures
 
-NEW: dict[str, Any] = {"type_vocab_size": 0, "position_embedding": "none", "pooler_act": "gelu", "layer_norm_eps": 1e-7}
+NEW: dict[str, Any] = {  # of new models
+    "type_vocab_size": 0,
+    "position_embedding": "none",
+    "pooler_act": "gelu",
+    "layer_norm_eps": 1e-7,
+}
 BUCKETS = 256
 SELF = f"{LAYER}attention.self."
 
@@ -21,10 +26,12 @@ def read_config(hf_config: Mapping[str, Any], *, joint: bool) -> dict[str, Any]:
     family = "deberta" if joint else "deberta-v2"
     if not hf_config.get("relative_attention"):
         raise InputError(f"relative_attention=False is not supported for {family} (True is)")
+
     terms = hf_config.get("pos_att_type") or []
     terms = tuple(terms.split("|") if isinstance(terms, str) else terms)
     if not terms or not {*terms} <= {"c2p", "p2c"}:
         raise InputError(f"pos_att_type={hf_config.get('pos_att_type')!r:.60} is not supported; use c2p, p2c or both")
+
     max_distance = hf_config.get("max_relative_positions", -1)
     activation = hf_config.get("pooler_hidden_act", "gelu")
     if hf_config.get("embedding_size", hf_config.get("hidden_size")) != hf_config.get("hidden_size"):

@@ -45,6 +45,7 @@ def read_rotary_bases(hf_config: Mapping[str, Any]) -> tuple[float, float]:
     that is not read."""
     if hf_config.get("rope_scaling"):
         raise InputError(f"rope_scaling {hf_config['rope_scaling']!r:.60} is not supported (null is)")
+
     rope = hf_config.get("rope_parameters")
     if not isinstance(rope, dict | None) or {*(rope or {})} - {*ROPE_KINDS}:
         kinds = " and ".join(ROPE_KINDS)
@@ -64,8 +65,10 @@ def _read_base(kind: str, parameters: Any, hf_config: Mapping[str, Any], old_key
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if rope_type != "default":
         raise InputError(f"rope_type {rope_type!r:.60} of {kind} is not supported ('default' is)")
-    if others := {*parameters} - {"rope_theta", "rope_type", "type"}:
+    others = {*parameters} - {"rope_theta", "rope_type", "type"}
+    if others:
         raise InputError(f"rope_parameters of {kind} have {min(others)!r:.60}, which is not supported; leave it out")
+
     key = "rope_theta" if "rope_theta" in parameters else old_key
     base = parameters.get("rope_theta", hf_config.get(old_key, default))
     if not isinstance(base, int | float) or isinstance(base, bool) or not 1 < base < float("inf"):
@@ -92,8 +95,10 @@ def read_window(hf_config: Mapping[str, Any]) -> int:
 def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """The layers with windows are a list or a period, the rotary bases a table or two numbers."""
     theta, theta_window = read_rotary_bases(hf_config)
+
     every = hf_config.get("global_attn_every_n_layers") or DEFAULT_EVERY
-    if kinds := hf_config.get("layer_types"):
+    kinds = hf_config.get("layer_types")
+    if kinds:
         full_layers = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
         every = full_layers[1] if len(full_layers) > 1 else len(kinds)
         if full_layers != list(range(0, len(kinds), every)):
@@ -101,13 +106,16 @@ def read_config(hf_config: Mapping[str, Any]) -> dict[str, Any]:
                 f"layer_types with full attention at {full_layers!r:.60} is not supported; "
                 "use every n-th layer from the first"
             )
+
     biases = {hf_config.get("attention_bias", False), hf_config.get("mlp_bias", False)}
     if len(biases) != 1:
         raise InputError("attention_bias and mlp_bias must be equal; set both or neither")
+
     activation = hf_config.get("classifier_activation", "gelu")
     if activation != hf_config.get("hidden_activation", "gelu"):
         raise InputError("classifier_activation and hidden_activation must be equal")
-    if (pooling := hf_config.get("classifier_pooling", "cls")) not in POOLINGS:
+    pooling = hf_config.get("classifier_pooling", "cls")
+    if pooling not in POOLINGS:
         raise InputError(f"classifier_pooling={pooling!r:.60} is not supported; use {' or '.join(POOLINGS)}")
     if not (window := read_window(hf_config)) and every > 1:
         raise InputError(f"local_attention={hf_config.get('local_attention')!r:.60} is not supported; use at least 2")

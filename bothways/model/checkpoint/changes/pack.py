@@ -134,7 +134,7 @@ def quantize_groups(x_G32: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """
     low = 2 ** (bits - 1)
 
-    # Candidates are rounded as they are stored, so that the errors are those of the file.
+    # Candidates are rounded as they are stored, so that the errors are the errors of the file.
     largest_G = x_G32.gather(1, x_G32.abs().argmax(1, keepdim=True))[:, 0]
     scales_KG = (torch.tensor(SHRINKS)[:, None] * (largest_G / -low)).to(torch.float16).float()
     safe_KG = torch.where(scales_KG == 0, 1.0, scales_KG)

@@ -1,6 +1,6 @@
 """The formats of checkpoints, by the model_type of config.json; any other is a family's, in the Hugging Face layout.
 
-A format whose files are also those of the family keeps its model_type, and has its own name in bothways_format. A
+A format whose files are also the family's keeps its model_type, and has its own name in bothways_format. A
 new format is one file here and one entry in FORMATS. A format is imported when a directory has it, or to save.
 Adapters stand first, as any model may have one; their folder, model/adapters, is known here by these names alone.
 """
