@@ -35,7 +35,7 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bothways.model.linear.tfidf import TfidfModel
 
-MAX_LABELS = 1_000_000
+MAX_LABELS = 1_000_000  # that num_labels of a config may ask for
 
 
 def detect(directory: Directory) -> Format:
@@ -49,10 +49,13 @@ def detect(directory: Directory) -> Format:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model in a directory, without modules.
+    """A model in a directory, without modules of torch.
 
+    directory: the directory.
+    family: the family of the encoder.
+    config: the config in our form.
     hf_config: the content of config.json, as the family writes it.
-    extra: its unknown keys.
+    extra: the keys of `hf_config` that are unknown, with their values.
     names: the names of the classes.
     arrays: the weights, read on access.
     naming: how the arrays are named (formats/format.py).
@@ -78,11 +81,18 @@ class ModelFiles:
 
     @staticmethod
     def of(directory: Directory, stored: StoredModel) -> "ModelFiles":
-        """InputError for missing, malformed or unsupported files."""
+        """The model of files whose format is known.
+
+        directory: the directory.
+        stored: what the format (`detect`) opened in it.
+
+        InputError for missing, malformed or unsupported files.
+        """
         file = directory.path / CONFIG
         family = read_family(stored.hf_config, file)
         config, extra = family.parse_config(stored.hf_config, file)
 
+        # Fields for which the family's config has no key.
         act = stored.pooler_act
         if act is not None:
             if act not in NO_POOLER:
@@ -107,15 +117,16 @@ class ModelFiles:
 
     @cached_property
     def outputs(self) -> dict[str, int]:
-        """The heads whose weights are in the files, with their numbers of outputs."""
+        """The heads whose weights are in the files, with their numbers of outputs (0 for masked words: the vocabulary)."""
         if self.naming == "hugging_face":
             sizes = {**NUM_OUTPUTS, "classes": len(self.names), "tokens": len(self.names)}
             heads = self.family.find_heads(self.arrays, str(self.hf_config.get("architectures")))
             return {name: sizes[name] for name in self.family.head_names if name in heads}
 
-        # The arrays have our names, and the bias of a head its number of outputs.
+        # The arrays have our names (heads.HEAD.output.bias), and the bias of a head its number of outputs.
+        heads = {name.split(".")[1] for name in self.arrays if name.startswith("heads.")}
         outputs: dict[str, int] = {}
-        for head in sorted({name.split(".")[1] for name in self.arrays if name.startswith("heads.")}):
+        for head in sorted(heads):
             bias = f"heads.{head}.output.bias"
             if head in NUM_OUTPUTS:
                 outputs[head] = NUM_OUTPUTS[head]
@@ -143,11 +154,12 @@ class ModelFiles:
         *,
         skip: Sequence[str] = (),
     ) -> None:
-        """Call write(parameter, its first row, array) for every parameter, in parts if several arrays are stacked.
+        """Check the arrays of all parameters, and hand each array to `write`.
 
         shapes: the shapes of the parameters, by our names.
-        write: returns whether the numbers are finite.
-        skip: parameters that are only checked.
+        write: write(parameter, row, array) writes an array into the parameter from this row on (a parameter may be
+        several arrays, stacked), and returns whether all its numbers are finite.
+        skip: parameters that must be in the files, but are not written.
 
         InputError lists arrays that are missing, misshapen, not finite or untied.
         """
@@ -166,14 +178,15 @@ class ModelFiles:
                 continue
 
             shape = shapes[parameter]
+            num_rows = shape[0] // len(names)
+            expected = [num_rows, *shape[1:]]
             for index, name in enumerate(names):
                 value = self.arrays[name]
-                expected = [shape[0] // len(names), *shape[1:]]
                 if [*value.shape] != expected:
                     misshapen.append(f"{name} is {[*value.shape]}, config.json requires {expected}")
                 elif value.dtype.kind != "f":
                     misshapen.append(f"{name} is {value.dtype}, not floating point")
-                elif not write(parameter, index * expected[0], value):
+                elif not write(parameter, index * num_rows, value):
                     broken.append(name)
 
         # The whole file is read before an error is raised, so that it lists all arrays with the same fault.
@@ -199,13 +212,17 @@ class ModelFiles:
             names = self.family.hf_names(parameter, self.outputs)
             if not has_prefix:
                 names = tuple(name.removeprefix(prefix) for name in names)
+            # Some files have only the copy of the vocabulary bias.
             if parameter == BIAS and names[0] not in self.arrays:
                 names = (names[0].removesuffix("bias") + BIAS_COPY,)
             result[parameter] = names
         return result
 
     def _check_unused(self, used: Set[str]) -> None:
-        """Warn of arrays that are no part of the model; InputError for untied copies of parameters."""
+        """Warn of arrays that are no part of the model; InputError for untied copies of parameters.
+
+        used: the names of the arrays that are parts of it.
+        """
         unused = [name for name in self.arrays if name not in used]
         ignored = [name for name in unused if not name.endswith(DERIVED)]
         if ignored:
@@ -217,12 +234,16 @@ class ModelFiles:
             self._refuse_untied(copies, used)
 
     def _refuse_untied(self, copies: Sequence[str], used: Set[str]) -> None:
-        """InputError if the file has output embeddings or a bias that differ from the tied ones."""
+        """InputError if the output embeddings or the bias in a file differ from the parameters to which they are tied.
+
+        copies: the names of unused arrays that should be copies of the token table or of the vocabulary bias.
+        used: the names of the arrays that are parts of the model.
+        """
         file = self.directory.path / WEIGHTS
         for name in copies:
             is_table = name.endswith(TABLE_COPIES)
             tied = self.family.hf_names(TABLE if is_table else BIAS, self.outputs)[0]
-            if tied not in used:
+            if tied not in used:  # a bare encoder's name
                 tied = tied.removeprefix(self.family.prefix)
             if tied in self.arrays and not np.array_equal(self.arrays[name], self.arrays[tied]):
                 tied_name = "token table" if is_table else "vocabulary bias"
@@ -238,8 +259,10 @@ class ModelFiles:
 
     @cached_property
     def description(self) -> Description:
-        """Labels, pooling and metadata. InputError if they do not belong to the weights, or if sentence-transformers
-        computes other vectors."""
+        """Labels, pooling and metadata.
+
+        InputError if they do not belong to the weights, or if sentence-transformers computes other vectors.
+        """
         directory = self.directory
         commit = directory.commit
         check_settings(directory, self.config.hidden_size, directory.warn)
@@ -287,7 +310,13 @@ class ModelFiles:
 
 
 def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
-    """The family of a config. InputError, naming the source, if its model_type is unknown."""
+    """The family of a config.
+
+    hf_config: the content of a config.json.
+    source: the file, for the message.
+
+    InputError if the model_type is unknown.
+    """
     # Configs of 2018 and 2019 lack model_type; the number of segments shows that they are BERT's.
     default = DEFAULT_MODEL_TYPE if "type_vocab_size" in hf_config else None
     model_type = hf_config.get("model_type", default)
@@ -298,7 +327,10 @@ def read_family(hf_config: Mapping[str, Any], source: object) -> FamilySpec:
 
 
 def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
-    """The names of the classes, in the order of their numbers. InputError if they are not numbered from 0."""
+    """The names of the classes, in the order of their numbers; LABEL_0 and so on if the config names none.
+
+    InputError if they are not numbered from 0.
+    """
     names = hf_config.get("id2label") or {}
     if not names:
         count = hf_config.get("num_labels", 2)
@@ -306,6 +338,7 @@ def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
             raise InputError(f"{source}: num_labels ({count!r:.60}) must be an integer from 0 to {MAX_LABELS:,}")
         return tuple(f"LABEL_{index}" for index in range(count))
 
+    # Keys of JSON are strings: "0", "1", ...
     if isinstance(names, dict) and all(isinstance(name, str | int | float) for name in names.values()):
         labels = {key: str(name) for key, name in names.items()}
         if sorted(labels) == sorted(map(str, range(len(labels)))):
@@ -316,12 +349,14 @@ def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
 
 
 def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
-    # Of other models than int8, the shapes of the arrays have been compared.
+    """InputError if the number of labels is not the number of outputs, or if two labels are equal. file: config.json"""
+    # The numbers can differ only where `outputs` was counted in the arrays (int8); else it was taken from the labels.
     if num_outputs != len(labels):
         raise InputError(
             f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
             "correct id2label"
         )
+
     duplicates = [name for name, count in Counter(labels).items() if count > 1]
     if duplicates:
         raise InputError(f"{file}: id2label has {duplicates[0]!r} more than once; give each class a different name")

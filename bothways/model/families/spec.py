@@ -59,13 +59,14 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
-# Parts of keys that change the numbers of a model in some family or library. An unknown one is refused, unless its
-# value says that it is not used; others are kept with a warning.
+# Parts of the names of keys that change the numbers of a model in some family or library. An unknown key with such a
+# part is refused, unless its value says that it is not used; other unknown keys are kept with a warning.
 TELLING = re.compile(
     r"rope|rotary|alibi|sliding|window|scaling|softcap|multiplier|(?<!initializer)_factor$|logit_scale|"
     r"embed(ding)?_scale|qk_(layer)?norm|(pre|post)_(layer)?norm|norm_(first|before)|parallel_|relative_"
 )
-ACTIVATIONS = {  # Hugging Face's name -> ours
+# Hugging Face's name -> ours. The first name of each of ours is the one that is written.
+ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -77,18 +78,22 @@ ACTIVATIONS = {  # Hugging Face's name -> ours
     "gelu_python_tanh": "gelu_tanh",
     "swish": "silu",
 }
-ACTIVATION_NAMES = {ours: name for name, ours in reversed(ACTIVATIONS.items())}  # ours -> Hugging Face's
+# Ours -> Hugging Face's; reversed, so that the first name stays.
+ACTIVATION_NAMES = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
 CLASS_SUFFIXES = {  # head -> the end of transformers' class name, after "For"
     "masked_words": "MaskedLM",
     "classes": "SequenceClassification",
     "tokens": "TokenClassification",
     "spans": "QuestionAnswering",
 }
-ParameterNames = Mapping[str, str | tuple[str, ...]]
+ParameterNames = Mapping[str, str | tuple[str, ...]]  # our module or parameter -> Hugging Face's, see FamilySpec
 
 
 def architectures(name: str) -> dict[frozenset[str], str]:
-    """The classes that transformers has for every family: heads -> class name."""
+    """The classes that transformers has for every family: heads -> class name.
+
+    name: the name of the family in the names of its classes, such as "Bert".
+    """
     classes = {frozenset({head}): f"{name}For{suffix}" for head, suffix in CLASS_SUFFIXES.items()}
     return {frozenset(): f"{name}Model", **classes}
 
@@ -97,21 +102,24 @@ def architectures(name: str) -> dict[frozenset[str], str]:
 class FamilySpec:
     """One encoder family, as data.
 
-    prefix: of the encoder's parameters in a Hugging Face model with a head, such as "bert.".
+    model_type: the name of the family in config.json.
+    prefix: the beginning of the names of the encoder's parameters in a Hugging Face model with a head, such as "bert.".
     config_keys: our config field -> Hugging Face's key.
     defaults: config fields that the family fixes, or uses where a config omits them.
     supported_values: further keys that change the result, with the values that are computed.
     ignored_keys: further keys that do not change the result.
-    parameter_names: our module -> Hugging Face's, with `{}` for the layer's index; a tuple is stacked, in order.
-    head_names: the same for each head, and for its pooler if its name differs for this head.
+    parameter_names: our module or parameter -> Hugging Face's, with `{}` for the layer's index. The parameters of a
+    tuple of modules are stacked into one of ours, in order.
+    head_names: head -> the same for the parts of the head, and for its pooler if the family calls it otherwise there.
     architectures: set of heads -> transformers' class.
     read_config: config fields that need more than renaming, Hugging Face's config -> ours; write_config: the inverse.
     new_config: the config of a new model, given BERT's config of the same size.
-    objective, pairs: the pre-training task of the family's paper.
+    objective: the pre-training task of the family's paper on tokens.
+    pairs: the pre-training task of the paper on pairs of texts.
     max_length: the longest text, in tokens, that a new model can be pre-trained on.
     supports_mean_pooling: whether transformers' classification head can read the mean of the tokens.
-    supports_mean_layer: whether one more layer can compute it (layer norms with bias behind attention and feed-forward,
-    and a head that reads the first token through a tanh layer; model/checkpoint/mean_layer.py).
+    supports_mean_layer: whether one more layer can compute that mean (model/checkpoint/mean_layer.py). It needs layer
+    norms with bias behind attention and feed-forward, and a head that reads the first token through a tanh layer.
     """
 
     model_type: str
@@ -133,7 +141,13 @@ class FamilySpec:
     supports_mean_layer: bool = False
 
     def parse_config(self, hf_config: Mapping[str, Any], source: object) -> tuple[EncoderConfig, dict[str, Any]]:
-        """Our config, and the unknown keys, which are kept and written back. InputError names an unsupported value."""
+        """Our config, and the unknown keys with their values, which are kept and written back.
+
+        hf_config: the content of a config.json.
+        source: the file, for messages.
+
+        InputError names an unsupported value.
+        """
         for key, values in {**SUPPORTED_VALUES, **self.supported_values}.items():
             if key in hf_config and hf_config[key] not in values and key not in self.ignored_keys:
                 raise InputError(
@@ -141,7 +155,7 @@ class FamilySpec:
                     f"(supported: {values[0]!r})"
                 )
 
-        # Its parameters are the parameters of a classifier, so that only the name tells.
+        # A multiple-choice model has the parameters of a classifier: only the name of its class tells.
         classes = str(hf_config.get("architectures"))
         if "MultipleChoice" in classes:
             raise InputError(f"{source}: architectures={classes:.60} is not supported: no head chooses between texts")
@@ -154,11 +168,13 @@ class FamilySpec:
                 known = ", ".join(ACTIVATIONS)
                 raise InputError(f"{source}: {key}={activation!r:.60} is not supported (supported: {known})")
             fields["hidden_act"] = ACTIVATIONS[activation]
+
         missing = {"vocab_size", "hidden_size", "num_hidden_layers"} - set(fields)
         if missing:
             keys = ", ".join(sorted(self.config_keys[name] for name in missing))
             raise InputError(f"{source}: incomplete {self.model_type} config: {keys} missing")
 
+        # Values come from a file: any of them may have any type.
         try:
             config = EncoderConfig(**{**self.defaults, **fields, **self.read_config(hf_config)})
         except InputError as error:
@@ -192,8 +208,14 @@ class FamilySpec:
         return {"model_type": self.model_type, **hf_config, **self.write_config(config)}
 
     def find_heads(self, tensors: Container[str], architecture: str) -> set[str]:
-        """The heads that have a parameter in the file other than a pooler's. If heads have the same parameter names,
-        such as classes and tokens in BERT, the architecture in the config decides, else the first head is used."""
+        """The heads that have a parameter in the file other than a pooler's.
+
+        Some heads have the same names of parameters, such as classes and tokens in BERT. Of these the architecture
+        decides; if it names none of them, the first.
+
+        tensors: the names of the arrays in the file.
+        architecture: `architectures` in the config, as text.
+        """
         poolers: set[str] = set()
         for table in self.head_names.values():
             poolers.update(name for ours, name in table.items() if ours.startswith("pooler."))
@@ -205,15 +227,17 @@ class FamilySpec:
             )
             if not any(name in tensors for name in names):
                 continue
+
             is_first = names not in head_by_names
             if is_first or f"For{CLASS_SUFFIXES.get(head)}" in architecture:
                 head_by_names[names] = head
         return set(head_by_names.values())
 
     def hf_names(self, parameter: str, heads: Collection[str]) -> tuple[str, ...]:
-        """Hugging Face's names of one of our parameters (`encoder.layers.3.attention.qkv.weight`); several are stacked.
+        """Hugging Face's names of one of our parameters; several are stacked. () if the family has none.
 
-        heads: the model's. Empty if the family has no such parameter.
+        parameter: our name, such as `encoder.layers.3.attention.qkv.weight`.
+        heads: the heads of the model.
         """
         head = re.match(r"heads\.(\w+)\.(.+)", parameter)
         if head:
@@ -235,6 +259,12 @@ def _is_unused(key: str, value: Any) -> bool:
 
 
 def _translate(table: Mapping[str, str] | ParameterNames, parameter: str, prefix: str) -> tuple[str, ...]:
+    """Hugging Face's names of a parameter, by a table; () if the table lacks it.
+
+    table: see `FamilySpec.parameter_names`.
+    parameter: our name.
+    prefix: stands before each of the names.
+    """
     index = re.search(r"\.(\d+)\.", parameter)
     pattern = parameter.replace(f".{index[1]}.", ".{}.", 1) if index else parameter
 
@@ -247,6 +277,7 @@ def _translate(table: Mapping[str, str] | ParameterNames, parameter: str, prefix
         names = table.get(module)
     if names is None:
         return ()
+
     if isinstance(names, str):
         names = (names,)
     layer = index[1] if index else ""
