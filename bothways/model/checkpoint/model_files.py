@@ -117,7 +117,7 @@ class ModelFiles:
 
     @cached_property
     def outputs(self) -> dict[str, int]:
-        """The heads whose weights are in the files, with their numbers of outputs (0 for masked words: the vocabulary)."""
+        """The heads whose weights are in the files, with their number of outputs (0: the vocabulary)."""
         if self.naming == "hugging_face":
             sizes = {**NUM_OUTPUTS, "classes": len(self.names), "tokens": len(self.names)}
             heads = self.family.find_heads(self.arrays, str(self.hf_config.get("architectures")))
@@ -243,7 +243,7 @@ class ModelFiles:
         for name in copies:
             is_table = name.endswith(TABLE_COPIES)
             tied = self.family.hf_names(TABLE if is_table else BIAS, self.outputs)[0]
-            if tied not in used:  # a bare encoder's name
+            if tied not in used:  # a bare encoder: its names lack the prefix
                 tied = tied.removeprefix(self.family.prefix)
             if tied in self.arrays and not np.array_equal(self.arrays[name], self.arrays[tied]):
                 tied_name = "token table" if is_table else "vocabulary bias"
@@ -350,7 +350,7 @@ def _read_labels(hf_config: Mapping[str, Any], source: Path) -> tuple[str, ...]:
 
 def _check_labels(labels: Sequence[str], num_outputs: int | None, file: Path) -> None:
     """InputError if the number of labels is not the number of outputs, or if two labels are equal. file: config.json"""
-    # The numbers can differ only where `outputs` was counted in the arrays (int8); else it was taken from the labels.
+    # `outputs` is counted in arrays with our names (int8). Else it is taken from the labels, and shapes are compared.
     if num_outputs != len(labels):
         raise InputError(
             f"{file}: id2label has {format_count(len(labels), 'class', 'classes')}, the weights have {num_outputs}; "
