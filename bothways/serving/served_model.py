@@ -122,7 +122,7 @@ class ServedModel:
         """Refusal if the model does not answer a route.
 
         route: without its slash.
-        models: the models of the server; the message names those that answer the route.
+        models: the models of the server; the message names the ones that answer the route.
         """
         if route in self.routes:
             return
