@@ -23,17 +23,19 @@ from bothways.text.retrieval.bm25 import InvertedList
 DATABASE = "store.db"
 FORMAT = 1
 MAGIC = b"SQLite format 3\0"  # at the start of a database
-HEAD_BYTES = 1 << 14  # of the first page, which holds the schema
-LOGS = ("-wal", "-shm")  # that SQLite keeps beside a database
+HEAD_BYTES = 1 << 14  # bytes of a file that are read to find its schema, which stands in its first page
+LOGS = ("-wal", "-shm")  # ends of the names of a log and its index, which SQLite keeps beside a database
 BUSY_SECONDS = 30.0  # that a process waits for the end of another one's commit
 
-# SQLite holds UTF-8 only. A byte of a file name that is not (a surrogate in Python) is kept as a private character. A
-# private character of the name itself is kept as the private characters of its bytes, so that every name is found again
-# as it was.
+# SQLite holds UTF-8 only. A byte of a file name that is no UTF-8 (a surrogate in Python) is kept as a private
+# character, PRIVATE + byte. A private character of the name itself is kept as the private characters of its bytes, so
+# that every name is found again as it was.
 PRIVATE = 0x10F700
-UNSAFE = re.compile("[\U0010f780-\U0010f7ff\udc80-\udcff]")
+UNSAFE = re.compile("[\U0010f780-\U0010f7ff\udc80-\udcff]")  # private characters, and surrogates of bytes
 PRIVATE_RUN = re.compile("[\U0010f780-\U0010f7ff]+")
 
+# Never change its lines: SQLite keeps them as they are written, and `is_store` knows a store by each line that begins
+# with CREATE.
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
@@ -68,19 +70,23 @@ def check_is_store(directory: Path) -> None:
 
 
 def is_store(directory: Path) -> bool:
-    """Whether the database in a directory has the tables of a store, by its first page, or the page in its log."""
+    """Whether the database in a directory has the tables of a store.
+
+    They are looked for in the first page of the file and of its log, as a new schema may stand in the log alone.
+    """
     file = directory / DATABASE
     head = _head(file)
     head_of_log = _head(_beside(file, "-wal"))
     if not head.startswith(MAGIC):
         return False
 
-    # SQLite keeps each statement of the schema as it was written.
+    # A statement of several lines is known by its first.
     statements = [line.rstrip(";").encode() for line in SCHEMA.splitlines() if line.startswith("CREATE")]
     return any(all(statement in page for statement in statements) for page in (head, head_of_log))
 
 
 def _head(file: Path) -> bytes:
+    """The first bytes of a file; none if there is no file."""
     try:
         with file.open("rb") as opened:
             return opened.read(HEAD_BYTES)
@@ -91,21 +97,27 @@ def _head(file: Path) -> bytes:
 
 
 def _beside(file: Path, suffix: str) -> Path:
+    """The file whose name is longer by a suffix."""
     return file.with_name(f"{file.name}{suffix}")
 
 
 class Database:
     """A connection to the database of a store. Only one thread may use it at a time, but any thread may `get`."""
 
-    _state: tuple[int, int, int] | None = None  # of a file that is read as if nobody changed it
+    # The state in which the file was opened as immutable, so that SQLite reads it as if nobody changed it; else None.
+    _state: tuple[int, int, int] | None = None
 
     def __init__(self, directory: Path, *, create: bool = False) -> None:
-        """InputError if there is no store in the directory, or one of another version. create: make one if there is
-        none, and write."""
+        """
+        directory: of the store.
+        create: open it for writing, and make a store if there is none.
+
+        InputError if there is no store in the directory, or one of another version.
+        """
         self.directory = directory
         self.file = directory / DATABASE
         self._is_writer = create
-        self._reopening = RLock()
+        self._reopening = RLock()  # held while the connection is replaced, and by `get`, which any thread may call
 
         if create and not self.file.exists():
             self._create()
@@ -118,7 +130,7 @@ class Database:
             raise InputError(f"{directory}: {reason}; index again into another directory")
 
     def _create(self) -> None:
-        """Make the database under another name, so that one of this name is whole, even after a kill."""
+        """Make the database under another name and rename it, so that it is whole under its own, even after a kill."""
         part = _beside(self.file, ".part")
         part.unlink(missing_ok=True)
         for suffix in LOGS:
@@ -130,14 +142,20 @@ class Database:
             for statement in SCHEMA.split(";"):
                 self.execute(statement)
             self.put(format=FORMAT)
+
         self.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
         self.close()
 
         os.replace(part, self.file)
 
     def _open(self) -> None:
-        """Connect. In a directory without write permission, SQLite can read the log of a writer but not create one.
-        Without a log the file is opened as immutable; `_is_outdated` reports when it has changed."""
+        """Connect, in one of three modes.
+
+        - In a directory with write permission SQLite reads and writes, and keeps its log there ("mode=rw").
+        - In another directory it can read the log of a writer ("mode=ro"), but not make one.
+        - Where there is no log either, it reads a file only if it is told that nobody changes it ("immutable=1");
+          `_is_outdated` reports when somebody did.
+        """
         self._mode = "mode=rw"
         self._state = None
         if not self._is_writer and not os.access(self.directory, os.W_OK):
@@ -153,7 +171,8 @@ class Database:
                 uri=True,
             )
             self.connection.text_factory = from_stored
-            self.execute("PRAGMA synchronous = FULL")
+            self.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+            # SQLite opens the file when it is read first; this does it here, where an error gets a name.
             self.get("format")
 
     def _current_state(self) -> tuple[int, int, int] | None:
@@ -171,25 +190,27 @@ class Database:
         self.connection.close()
 
     def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        """Run a statement. values: for its `?`, or by name for its `:name`; texts are made storable."""
         if isinstance(values, Mapping):
             return self.connection.execute(sql, dict(zip(values, to_stored(values.values()), strict=True)))
         return self.connection.execute(sql, to_stored(values))
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each row of values."""
         self.connection.executemany(sql, map(to_stored, rows))
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All changes inside the block, or none of them."""
+        """Keep all changes that are made inside the block, or none of them if it raises."""
         with self._block("BEGIN IMMEDIATE"):
             yield
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Inside the block the store does not change for this connection."""
-        # A connection without write permission does not see a log that the next writer makes.
+        # A connection without write permission does not see a log that the next writer makes, so it is made anew.
         if self._mode == "mode=ro" or self._is_outdated():
             with self._reopening:
                 self.close()
@@ -199,24 +220,28 @@ class Database:
 
     @contextmanager
     def _block(self, begin: str) -> Iterator[None]:
+        """A transaction that starts with the statement `begin`."""
         with self._errors_named():
             self.execute(begin)
             try:
                 yield
             except BaseException:
-                if self.connection.in_transaction:  # SQLite ends it itself when the disk is full
+                # SQLite has ended the transaction itself when the disk is full.
+                if self.connection.in_transaction:
                     self.execute("ROLLBACK")
                 raise
             self.execute("COMMIT")
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
+        """InputError with the file and a way out for an error of SQLite inside the block."""
         try:
             yield
         except sqlite3.OperationalError as error:
             way_out = "free disk space, check its permissions, or try again later"
             raise InputError(f"{self.file}: {error}; {way_out}") from None
         except sqlite3.DatabaseError as error:
+            # An immutable file looks damaged when a part of it is newer than the rest.
             if self._is_outdated():
                 raise InputError(f"{self.file}: changed while it was read; try again") from None
             raise InputError(f"{self.file}: damaged ({error}); delete it and index again") from None
@@ -224,21 +249,23 @@ class Database:
     # --- values -------------------------------------------------------------------------------------------------------
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The value that `put` has kept under a key. Any thread may call it."""
         with self._reopening:
             row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return default if row is None else json.loads(row[0])
 
     def put(self, **values: Any) -> None:
+        """Keep values by key; they are stored as JSON."""
         rows = [(key, json.dumps(value)) for key, value in values.items()]
         self.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     # --- words --------------------------------------------------------------------------------------------------------
 
     def add_batch(self, first: int, lists: Mapping[str, InvertedList], lengths: np.ndarray) -> None:
-        """Add the words of new passages.
+        """Add the words of new passages, as a batch.
 
-        Small batches are merged into the one before, so that there are never more than the logarithm of the number of
-        passages, and a query reads few rows for a term.
+        A batch is merged into the one before it unless that is at least twice as large. So there are never more batches
+        than the logarithm of the number of passages, and a query reads few rows for a term.
 
         first: the slot of the first new passage.
         lists: the inverted list of each term.
@@ -248,6 +275,7 @@ class Database:
             "INSERT INTO batches (first, lengths) VALUES (?, ?)",
             (first, lengths.tobytes()),
         ).lastrowid
+
         rows = []
         for term in sorted(lists):
             inverted = lists[term]
@@ -264,7 +292,11 @@ class Database:
             sizes[-2:] = [(before, before_size + last_size)]
 
     def _merge(self, into: int, other: int) -> None:
-        """Append the lists of a batch to the lists of the one before it."""
+        """Append the lists and lengths of a batch to the lists and lengths of the batch before it, then delete it.
+
+        into: the id of the batch before.
+        other: the id of the batch, whose slots are larger than all of `into`, so that lists stay ascending.
+        """
         self.execute(
             "INSERT INTO lists SELECT ?, term, slots, counts FROM lists WHERE batch = ? ON CONFLICT DO UPDATE SET "
             "slots = CAST(lists.slots || excluded.slots AS BLOB), "
@@ -272,6 +304,7 @@ class Database:
             (into, other),
         )
         self.execute("DELETE FROM lists WHERE batch = ?", (other,))
+
         self.execute(
             "UPDATE batches SET lengths = CAST(lengths || (SELECT lengths FROM batches WHERE id = ?) AS BLOB) "
             "WHERE id = ?",
@@ -280,7 +313,8 @@ class Database:
         self.execute("DELETE FROM batches WHERE id = ?", (other,))
 
     def inverted_lists(self, terms: Iterable[str]) -> dict[str, list[InvertedList]]:
-        """The inverted lists of terms, one for each batch that has the term."""
+        """The inverted lists of each term, one for each batch that has the term, in the order of their slots. A term
+        that no batch has is left out."""
         batches = [batch for (batch,) in self.execute("SELECT id FROM batches ORDER BY first")]
         lists: dict[str, list[InvertedList]] = {}
         for term in set(terms):
@@ -291,6 +325,7 @@ class Database:
                 ).fetchone()
                 if row is None:
                     continue
+
                 slots, counts = row
                 part = InvertedList(np.frombuffer(slots, np.uint32), np.frombuffer(counts, np.uint8))
                 lists.setdefault(term, []).append(part)
@@ -302,7 +337,7 @@ class Database:
         return np.frombuffer(b"".join(blobs), np.uint32)
 
     def alive(self, slots: int) -> np.ndarray:
-        """Which slots hold a passage, bool [slots]."""
+        """Which slots hold a passage, bool [slots]; the passages of other slots were deleted. slots: their number."""
         alive = np.zeros(slots, bool)
         rows = self.execute("SELECT slot FROM passages").fetchall()
         alive[np.fromiter((slot for (slot,) in rows), np.int64, len(rows))] = True
@@ -310,7 +345,7 @@ class Database:
 
 
 def to_stored(values: Iterable[Any]) -> list[Any]:
-    """Values of SQLite, with every text in characters that UTF-8 can encode."""
+    """Values as SQLite can keep them: every text is in characters that UTF-8 can encode. `from_stored` undoes it."""
     return [_to_stored(value) if isinstance(value, str) and not value.isascii() else value for value in values]
 
 
@@ -318,6 +353,7 @@ def _to_stored(text: str) -> str:
     def private(match: re.Match[str]) -> str:
         return "".join(chr(PRIVATE + byte) for byte in match[0].encode(errors="surrogateescape"))
 
+    # Surrogates that stand for no byte, as in damaged documents, are lost.
     return SURROGATES.sub("\ufffd", UNSAFE.sub(private, text))
 
 

@@ -1,4 +1,4 @@
-"""The verbs of search."""
+"""The verbs of search, as the command line knows them before their modules are imported."""
 
 from bothways.cli.verb import Verb
 
@@ -31,9 +31,9 @@ VERBS = {
         settings="bothways.settings.search:Mcp",
         function="bothways.search.commands:mcp",
         help="search an index from agents (MCP over standard input and output)",
-        waits=True,
         example="my-index",
         words="agent agents tool tools",
         output="bothways.cli.output:nothing",
+        waits=True,
     ),
 }

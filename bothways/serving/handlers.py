@@ -21,7 +21,7 @@ from bothways.tasks.task import Item, Route
 
 
 def route_handler(route: Route) -> Callable[[ModelRequest], Awaitable[Any]]:
-    """The handler of a task's route."""
+    """The handler of a task's route: an answer per text, or one if the body has one text that is not in a list."""
 
     async def handle(request: ModelRequest) -> Any:
         body = request.body
@@ -29,11 +29,15 @@ def route_handler(route: Route) -> Callable[[ModelRequest], Awaitable[Any]]:
 
         options: dict[str, Any] = {}
         for name, bounds in route.options.items():
-            options[name] = bodies.read_integer(body, name, *bounds)
+            default, least, most = bounds
+            options[name] = bodies.read_integer(body, name, default, least, most)
         for name in route.shares:
             share = bodies.read_share(body, name)
+            # `compute` has defaults of its own for shares.
             if share is not None:
                 options[name] = share
+
+        # Only `shape` reads flags; as options they would keep texts out of a common batch.
         flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
 
         if route.reads == "sequences":
@@ -50,8 +54,10 @@ def route_handler(route: Route) -> Callable[[ModelRequest], Awaitable[Any]]:
 
 def _check_pairs(request: ModelRequest, *, has_pairs: bool) -> None:
     """Refusal if the model reads single texts and these are pairs, or the other way round."""
+    # None: a published model that does not say.
     if request.served.model.reads_pairs in (has_pairs, None):
         return
+
     # A list of two strings is a pair, as in Text Embeddings Inference.
     if has_pairs:
         expected = 'single texts; send one as "TEXT", several as [["FIRST"], ["SECOND"]]'
@@ -64,6 +70,7 @@ def _check_pairs(request: ModelRequest, *, has_pairs: bool) -> None:
 
 
 async def embed(request: ModelRequest) -> Any:
+    """A vector per text; `inputs` are texts or lists of ids."""
     inputs, _ = bodies.read_inputs(request.body)
     normalize = bodies.read_bool(request.body, "normalize", True)
     texts = _prompted(request, await _from_ids(request, inputs))
@@ -71,6 +78,7 @@ async def embed(request: ModelRequest) -> Any:
 
 
 async def embed_all(request: ModelRequest) -> Any:
+    """A vector per token of each text. Refusal if they have more numbers than an answer may have."""
     inputs, _ = bodies.read_inputs(request.body)
     texts = _prompted(request, await _from_ids(request, inputs))
 
@@ -90,6 +98,7 @@ async def embeddings(request: ModelRequest) -> Any:
     """OpenAI's embeddings: float or base64, cut to `dimensions`."""
     inputs, _ = bodies.read_inputs(request.body, "input")
     encoding = bodies.read_choice(request.body, "encoding_format", ("float", "base64"))
+
     vectors = await embed_texts(request, _prompted(request, await _from_ids(request, inputs)))
 
     data = []
@@ -109,37 +118,48 @@ async def embeddings(request: ModelRequest) -> Any:
 
 
 async def _from_ids(request: ModelRequest, inputs: Sequence[str | list[int]]) -> list[str]:
-    """The texts; ids are decoded, without special tokens."""
+    """The inputs as texts, in their order; lists of ids are decoded, without special tokens."""
     lists = [entry for entry in inputs if not isinstance(entry, str)]
     if not lists:
         return [entry for entry in inputs if isinstance(entry, str)]
+
+    # Texts count too, and nothing is decoded for a request that is refused.
     request.served.check_number(inputs)
     decoded = iter(await _decode_all(request, lists, keep_special=False))
     return [entry if isinstance(entry, str) else next(decoded) for entry in inputs]
 
 
 def _prompted(request: ModelRequest, texts: list[str]) -> list[str]:
-    """The texts with the prompt that the body names."""
+    """The texts, each behind the prompt that the body names. Refusal if the model has no such prompt."""
     name = request.body.get("prompt_name")
-    prompts = request.served.prompts
     if name is None:
         return texts
+
+    prompts = request.served.prompts
     if not prompts:
         raise bodies.Refusal(
             422, f"`prompt_name` ({name!r:.40}): the model has no prompts; put the prompt into the text"
         )
     if not isinstance(name, str) or name not in prompts:
         raise bodies.wrong("prompt_name", name, f"one of {', '.join(prompts)}")
-    return [prompts[name] + text if text else "" for text in texts]  # an empty text stays so, and is refused
+
+    # An empty text stays empty, so that it is refused.
+    return [prompts[name] + text if text else "" for text in texts]
 
 
 async def embed_texts(
     request: ModelRequest, texts: Sequence[str], *, normalize: bool = True
 ) -> list[NDArray[np.float32]]:
-    """Vectors of texts, cut to `dimensions` of the body, with the fingerprint of their space in a header."""
+    """Vectors of texts, cut to `dimensions` of the body. The answer gets the fingerprint of their space in a header.
+
+    request: its body is read for `dimensions`, its headers are extended.
+    texts: with their prompts.
+    normalize: whether the vectors get length 1.
+    """
     size: int = request.served.model.encoder.config.hidden_size
     dimensions = bodies.read_integer(request.body, "dimensions", None, least=1, most=size)
     request.headers[FINGERPRINT] = str(request.served.fingerprint)
+
     vectors: list[Rows] = await request.run(calls.embed, _singles(texts), normalize=normalize)
     if dimensions is None:
         return vectors
@@ -159,13 +179,16 @@ def _singles(texts: Sequence[str]) -> list[Item]:
 
 
 async def rerank(request: ModelRequest) -> Any:
+    """The texts by their scores for a query, best first: scores of pairs or, of a model without classes, cosines."""
     body = request.body
     query = bodies.read_text(body, "query")
+
     texts = body.get("texts")
     if not bodies.is_list_of(texts, str):
         raise bodies.wrong("texts", texts, "a list of strings")
     if not texts:
         raise bodies.Refusal(400, "`texts` is empty; give at least one text")
+
     is_raw = bodies.read_bool(body, "raw_scores", False)
     with_text = bodies.read_bool(body, "return_text", False)
 
@@ -183,24 +206,31 @@ async def rerank(request: ModelRequest) -> Any:
 
 
 def _relevance(request: ModelRequest, scores_C: Rows, *, is_raw: bool) -> float:
-    """The score of a pair: a regression's number, the probability of the second of two labels, or, of a reranker and of
-    a published model with one output, its sigmoid."""
+    """The score of a pair, from the scores of its classes.
+
+    Of two labels it is the probability of the second. Of one output it is the sigmoid in a reranker and in a published
+    model, and the number itself in a regression. is_raw: the output itself, without probability or sigmoid.
+    """
     model = request.served.model
     if len(scores_C) == 2:
         return float(scores_C[1] if is_raw else label_probabilities(model, scores_C)[1])
+
     has_logit = model.reads_pairs is None or model.task == "rerank"
     return float(sigmoid(scores_C)[0] if has_logit and not is_raw else scores_C[0])
 
 
 async def similarity(request: ModelRequest) -> Any:
+    """The cosine of the first text and each of the others."""
     inputs = bodies.read_object(request.body.get("inputs"), "`inputs`")
     source = bodies.read_text(inputs, "source_sentence")
+
     sentences = inputs.get("sentences")
     if not bodies.is_list_of(sentences, str):
         raise bodies.wrong("sentences", sentences, "a list of strings")
     if not sentences:
         raise bodies.Refusal(400, "`sentences` is empty; give at least one text")
 
+    # `prompt_name` and `truncate` may stand in `parameters` here; the functions below look for them in the body.
     parameters = request.body.get("parameters")
     if parameters is not None:
         request.body = {**request.body, **bodies.read_object(parameters, "`parameters`")}
@@ -216,10 +246,12 @@ async def _cosines(request: ModelRequest, source: str, *others: str) -> list[flo
 
 
 async def tokenize(request: ModelRequest) -> Any:
+    """The tokens of each text."""
     texts, _ = bodies.read_strings(request.body, "inputs")
     with_special = bodies.read_bool(request.body, "add_special_tokens", True)
     texts = _prompted(request, texts)
-    await request.count_tokens(_singles(texts))  # the limits
+    # The counts are not needed here: this refuses texts beyond the limits.
+    await request.count_tokens(_singles(texts))
 
     def split() -> list[list[dict[str, Any]]]:
         return [_tokens(request, text, with_special=with_special) for text in texts]
@@ -250,14 +282,16 @@ def _tokens(request: ModelRequest, text: str, *, with_special: bool) -> list[dic
 
 
 async def decode(request: ModelRequest) -> Any:
+    """The text of each list of ids."""
     ids = request.body.get("ids")
     lists = [ids] if bodies.is_ids(ids) else ids
     if not isinstance(lists, list) or not all(map(bodies.is_ids, lists)):
         raise bodies.wrong("ids", ids, "a list of ids, or a list of such lists")
     if not ids:
         raise bodies.Refusal(400, "`ids` is empty; give at least one id")
-    skip = bodies.read_bool(request.body, "skip_special_tokens", True)
-    return await _decode_all(request, lists, keep_special=not skip)
+
+    skip_special = bodies.read_bool(request.body, "skip_special_tokens", True)
+    return await _decode_all(request, lists, keep_special=not skip_special)
 
 
 async def _decode_all(request: ModelRequest, lists: Sequence[Sequence[int]], *, keep_special: bool) -> list[str]:
@@ -278,6 +312,7 @@ def _decode(request: ModelRequest, ids: Sequence[int], *, keep_special: bool) ->
 
 
 async def attention(request: ModelRequest) -> Any:
+    """The weights with which the tokens of a text read from each other, in one head of one layer."""
     text = bodies.read_text(request.body, "inputs")
     layer = bodies.read_integer(request.body, "layer", None, least=0)
     head = bodies.read_integer(request.body, "head", None, least=0)

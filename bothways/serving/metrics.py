@@ -6,15 +6,23 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+# Upper ends of the buckets of histograms.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-SIZES = tuple(1 << power for power in range(13))
-TOKENS = tuple(1 << power for power in range(4, 18))
+SIZES = tuple(1 << power for power in range(13))  # 1 to 4,096 texts
+TOKENS = tuple(1 << power for power in range(4, 18))  # 16 to 131,072
 FILLS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
 
 @dataclass
 class RequestMetrics:
-    """A request for the log and the metrics: its model, its size, its error and its times, as they become known."""
+    """A request for the log and the metrics; its values are set as they become known.
+
+    model: its name.
+    texts, tokens: their numbers.
+    error_type: why it was refused or failed; "" if it was answered.
+    queue_seconds: that its texts waited; None if they never came into a queue.
+    inference_seconds: of the batches that its texts were in.
+    """
 
     model: str = ""
     texts: int = 0
@@ -24,7 +32,7 @@ class RequestMetrics:
     inference_seconds: float | None = None
 
     def add_batches(self, *, waited: float, computed: float) -> None:
-        """Add the seconds that texts waited in a queue, and the seconds of their batches."""
+        """Add the seconds that texts waited in a queue, and the seconds of their batches, to the seconds before."""
         self.queue_seconds = (self.queue_seconds or 0.0) + waited
         self.inference_seconds = (self.inference_seconds or 0.0) + computed
 
@@ -61,17 +69,26 @@ class Metrics:
         self.queue_tokens = gauge("te_queue_tokens", "Tokens that wait")
 
     def watch(self, model: str, *, queue_size: Callable[[], float], queue_tokens: Callable[[], float]) -> None:
-        """Read the queue of a model whenever metrics are asked for."""
+        """Ask the queue of a model for its size whenever metrics are asked for.
+
+        model: the name.
+        queue_size: gives the number of requests that wait.
+        queue_tokens: gives the number of their tokens.
+        """
         self.queue_size.labels(model).set_function(queue_size)
         self.queue_tokens.labels(model).set_function(queue_tokens)
 
     def on_batch(self, model: str, budget: int) -> Callable[[int, int, float], None]:
-        """The callback of a model's queue after each batch, with its texts, tokens and seconds."""
+        """A function that counts a batch; the queue of a model calls it with the batch's texts, tokens and seconds.
+
+        model: the name.
+        budget: tokens that a batch may have.
+        """
 
         def count(texts: int, tokens: int, seconds: float) -> None:
             self.batch_size.labels(model).observe(texts)
             self.batch_tokens.labels(model).observe(tokens)
-            self.batch_fill.labels(model).observe(min(1.0, tokens / budget))
+            self.batch_fill.labels(model).observe(min(1.0, tokens / budget))  # one long text may exceed it
             self.tokens.labels(model).inc(tokens)
             self.busy.labels(model).inc(seconds)
             self.speed.labels(model).set(tokens / max(seconds, 1e-6))
@@ -81,7 +98,7 @@ class Metrics:
     def count_request(self, request: RequestMetrics, status: int, seconds: float) -> None:
         """Count a request that has been answered.
 
-        request: its model and size.
+        request: with all values that became known.
         status: of the answer.
         seconds: from its arrival to the end of the answer.
         """
@@ -89,17 +106,23 @@ class Metrics:
         method = "single" if request.texts <= 1 else "batch"
         self.requests.labels(model, method).inc()
         self.duration.labels(model).observe(seconds)
+
         if status == 200:
             self.successes.labels(model, method).inc()
         else:
             self.failures.labels(model, request.error_type.lower() or "other").inc()
+
         if request.queue_seconds is not None:
             self.queued.labels(model).observe(request.queue_seconds)
             self.inferred.labels(model).observe(request.inference_seconds or 0.0)
 
     def text(self) -> bytes:
-        """All metrics. The client library ends names of counters in _total; the names of TEI have no such end."""
-        # Names of models, which are values in these lines, may hold any character but a line break, and any word.
+        """All metrics, under the names of Text Embeddings Inference.
+
+        The client library adds `_total` to the name of each counter, and a metric `_created` with its start.
+        """
+        # The name of a model stands in a line as a value, and may hold "_total" or a line break other than "\n". So
+        # lines are split at "\n" alone, and only their beginning is changed.
         lines = generate_latest(self.registry).decode().removesuffix("\n").split("\n")
         shortened = []
         for line in lines:

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 
 
 def model_names(arguments: Sequence[str]) -> dict[str, str]:
-    """Directories (or names on the hub) by the names of the models: NAME=DIR, or the last part of DIR."""
+    """The sources of models, directories or names on the hub, by the names of the models.
+
+    arguments: each is NAME=SOURCE, or SOURCE, whose last part is the name then. Without any, the default model.
+
+    InputError if a source is missing, a name is not UTF-8, or two models have the same name.
+    """
     sources: dict[str, str] = {}
     for argument in arguments or (DEFAULT,):
         name, equals, source = argument.partition("=")
+        # A directory may have "=" in its own name, as in runs/lr=3.
         if not equals or "/" in name or not name:
+            # The last part of "." is empty.
             name = Path(argument).name or Path(argument).resolve().name
             source = argument
 
@@ -34,11 +41,16 @@ def model_names(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def with_reranker(sources: Mapping[str, str], settings: Serve) -> tuple[dict[str, str], str]:
-    """The models with the model of `rerank`, which may be one of them, and its name; "" for none."""
+    """The sources and, if `rerank` is set, the source of its model; then the name of that model, "" if there is none.
+
+    The model of `rerank` may be one of the sources already. InputError if another model has its name, or if no `store`
+    is set that could be searched.
+    """
     if settings.rerank is None:
         return {**sources}, ""
     if settings.store is None:
         raise InputError(f"rerank ({settings.rerank}) orders what a search has found; give {flag('store')} too")
+
     ((name, source),) = model_names([str(settings.rerank)]).items()
     if sources.get(name, source) != source:
         raise InputError(f"rerank: two models are named {name!r}; name one of them otherwise: NAME={source}")
@@ -49,7 +61,7 @@ def load_models(sources: Mapping[str, str], **options: Any) -> "dict[str, Predic
     """The models by name. Adapters of the same model share its weights, with the model itself if it is among them.
 
     sources: directories or names on the hub, by the names of the models.
-    options: of `load`.
+    options: of `bothways.inference.load.load`.
     """
     from bothways.inference.load import load
     from bothways.inference.predictor import Predictor
@@ -57,6 +69,7 @@ def load_models(sources: Mapping[str, str], **options: Any) -> "dict[str, Predic
     from bothways.model.checkpoint import hub
 
     directories = {name: hub.locate(source) for name, source in sources.items()}
+
     adapters = {}
     for name, directory in directories.items():
         adapter = find_adapter(directory)
@@ -71,7 +84,8 @@ def load_models(sources: Mapping[str, str], **options: Any) -> "dict[str, Predic
     loaded = {}
     for name, directory in directories.items():
         if name in adapters and bases[name] in shared:
-            from bothways.inference.adapters import with_adapter  # needs torch
+            # Imported for adapters alone: it needs torch, which other models are served without.
+            from bothways.inference.adapters import with_adapter
 
             encoder = shared[bases[name]].torch_encoder
             loaded[name] = Predictor(with_adapter(encoder, adapters[name].directory))

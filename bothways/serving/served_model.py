@@ -1,6 +1,6 @@
 """A served model: its name, its routes, its queue, and the conversion of requests into texts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ from bothways.tasks import TASKS, TaskEntry
 from bothways.tasks.task import Item
 from bothways.tasks.windows import is_truncated
 
-CHARACTERS_PER_TOKEN = 4  # of models without a tokenizer
+CHARACTERS_PER_TOKEN = 4  # of models without vectors, whose tokens are not counted
+SPECIAL_TOKENS = 2  # [CLS] and [SEP]; the second [SEP] of a pair is not counted
 VECTOR_ROUTES = (
     "embed",
     "embed_all",
@@ -32,8 +33,14 @@ VECTOR_ROUTES = (
 class ServedModel:
     """A model with its queue.
 
+    name: in the path of its routes, and in messages.
+    model: computes the texts.
+    limits: of the server.
+    workers: compute the batches; by default this process does.
     prompts: by name, for requests that name one.
-    fingerprint: of the space of its vectors; None: it has no vectors.
+    on_batch: called after each batch with its texts, tokens and seconds.
+
+    Its `fingerprint` is the fingerprint of the space of its vectors, or None if it has no vectors.
     """
 
     def __init__(
@@ -70,9 +77,11 @@ class ServedModel:
     def routes(self) -> list[str]:
         """The names of the routes that the model answers."""
         names = [*VECTOR_ROUTES] if self.fingerprint else []
+        # A set, as several tasks share a route.
         names += {entry.load().route.strip("/") for entry in self._entries()}
         if not self.cannot_rank:
             names.append("rerank")
+
         # A one-directional model has not seen the words behind a mask.
         if self.fingerprint and self.model.encoder.config.direction != "both" and "fill" in names:
             names.remove("fill")
@@ -83,14 +92,20 @@ class ServedModel:
         primary = TASKS[self.model.task]
         other_heads = [head for head in self.model.backend.heads if head != primary.head]
         entries = [entry for entry in TASKS.values() if entry.head in other_heads]
+        # A task without a head (embed) has no route of its own: a model with vectors answers VECTOR_ROUTES anyway.
         return [primary, *entries] if primary.head else entries
 
     @property
     def cannot_rank(self) -> str:
-        """Why the model does not rank texts; "" if it does: by its classes of pairs or, if it has none, by vectors."""
+        """Why the model does not rank texts, for a sentence that begins with its name; "" if it does.
+
+        A model with classes ranks by its classes of pairs, a model without classes by its vectors.
+        """
         num_classes = self.model.backend.heads.get("classes")
         if num_classes is None:
             return "" if self.fingerprint else "has no vectors"
+
+        # None: a published model that does not say what it reads; it may rank.
         if self.model.reads_pairs is False:
             return "has classes of single texts, not of pairs,"
         return f"has {num_classes} labels for a pair, not a relevance," if num_classes > 2 else ""
@@ -103,22 +118,27 @@ class ServedModel:
             return False
         return self.model.reads_pairs is True or num_classes == 1
 
-    def need(self, route: str, models: Iterable["ServedModel"] = ()) -> None:
-        """Refusal if the model does not answer a route. It names the routes of the model, and the models of the server
-        that answer this one."""
+    def need(self, route: str, models: Collection["ServedModel"] = ()) -> None:
+        """Refusal if the model does not answer a route.
+
+        route: without its slash.
+        models: the models of the server; the message names the ones that answer the route.
+        """
         if route in self.routes:
             return
+
         lacks, remedy = self._lacks(route, models)
         able = [other.name for other in models if route in other.routes]
         if able:
             remedy = "post to " + " or ".join(f"/models/{name}/{route}" for name in able)
         raise Refusal(424, f"model {self.name!r} {lacks} for /{route} (it can: {', '.join(self.routes)}); {remedy}")
 
-    def _lacks(self, route: str, models: "Iterable[ServedModel]") -> tuple[str, str]:
-        """Why the model does not answer a route, and a model that would. models: of the server."""
+    def _lacks(self, route: str, models: "Collection[ServedModel]") -> tuple[str, str]:
+        """Why the model does not answer a route, and a way to a model that does. models: of the server."""
         if route == "rerank":
             return self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
-        # Tasks of ours, and those of other packages that a model of the server has.
+
+        # Our tasks, then tasks of other packages, which TASKS finds by name but does not list.
         for name in dict.fromkeys((*TASKS, *(other.model.task for other in models))):
             entry = TASKS[name]
             if entry.head and entry.load().route == f"/{route}":
@@ -128,7 +148,7 @@ class ServedModel:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Facts by name, with the names of Text Embeddings Inference for the facts that it has too."""
+        """Facts for /info by name, with the names of Text Embeddings Inference for the facts that it has too."""
         model = self.model
         facts: dict[str, Any] = {
             "model_id": self.name,
@@ -156,6 +176,7 @@ class ServedModel:
         return facts
 
     def _model_type(self) -> dict[str, Any]:
+        """One entry, named after what the model does, as in Text Embeddings Inference."""
         model = self.model
         if "classes" not in model.backend.heads:
             return {"embedding": {"pooling": model.description.pooling or "mean"}}
@@ -198,8 +219,8 @@ class ServedModel:
             raise Refusal(413, f"the request has {total:,} ids, more than the {self.limits.queue_tokens:,} allowed")
 
     def count_tokens(self, items: Sequence[Item]) -> list[int]:
-        """Tokens of each text (or pair), special tokens included. Refusal if one is empty or too long, or they are too
-        many."""
+        """Tokens of each text (or pair), special tokens included. Refusal if a text is empty or too long, or the texts
+        or their tokens are too many."""
         limits = self.limits
         self.check_number(items)
 
@@ -207,7 +228,7 @@ class ServedModel:
         for number, item in enumerate(items):
             if not any(item):
                 raise Refusal(400, f"text {number} (counted from 0) is empty; leave it out")
-            count = sum(self._length(text) for text in item if text) + 2
+            count = sum(self._length(text) for text in item if text) + SPECIAL_TOKENS
             if count > limits.max_text_tokens:
                 most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"
                 raise Refusal(413, f"text {number} (counted from 0) has {count:,} tokens, more than {most}")
@@ -219,6 +240,7 @@ class ServedModel:
         return counts
 
     def _length(self, text: str) -> int:
+        """Tokens of a text, without special tokens."""
         if self.fingerprint is None:
             return len(text) // CHARACTERS_PER_TOKEN
         return len(self.model.tokenizer.ids(text))
@@ -232,14 +254,19 @@ class ServedModel:
         """
         if self.fingerprint is None:
             return 0
+
+        # Attention refuses long texts instead of truncating them.
         policy = self.model.window_policy.changed(long=call.long)
         if policy.long != "truncate" or call.compute is calls.attention:
             return 0
 
-        # Only texts that may be too long are tokenized again: a pair may have two special tokens more than are counted.
+        # Tokenizing again takes time, so it is done only for texts that may be too long: a pair may have two special
+        # tokens more than are counted.
         long_items = [item for item, size in zip(items, tokens, strict=True) if size + 2 > policy.read_size]
         if not long_items:
             return 0
+
+        # `split` would log a warning; the client gets a header instead.
         with muted():
             encodings = [self.model.tokenizer.encode(*item) for item in long_items]
             try:

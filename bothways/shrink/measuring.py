@@ -1,4 +1,7 @@
-"""Measuring candidates: the size, speed and score of a model, and its loss against the first candidate."""
+"""Measuring candidates: the size, speed and score of a model, and its loss against the first candidate.
+
+Letter: B resamples of the rows, which intervals are computed from.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,15 +27,18 @@ from bothways.text.batching import spread_evenly
 SPEED_ROWS = 512  # rows of a split that are timed
 SPEED_TEXTS = 64  # rows of a file that are timed
 SPEED_BATCH = 32  # texts of a batch that is timed
-REPEATS = 5
+REPEATS = 5  # timings of each model, of which the median counts
+NORMAL_95 = 1.96  # standard errors from the middle to an end of a 95 % interval
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A model that may be delivered.
 
+    name: in tables and messages.
+    checkpoint: the model itself.
     size: bytes of its weights on disk.
-    predictor: the model as it predicts the user's rows, for UserRows.
+    predictor: the model as it predicts the user's rows, for UserRows; TaskSplit needs none.
     unchanged: in an int8 model, the layers or products that are not int8.
     """
 
@@ -47,9 +53,10 @@ class Candidate:
 class Measured:
     """A measured candidate, compared with the first one.
 
-    size: bytes.
+    name, size, unchanged: of the candidate.
     share: weights of the layers, relative to the weights of the first candidate's layers.
     speed: texts per second, relative to the speed of the first candidate.
+    texts_per_second: the speed of the first candidate, times `speed`.
     figures: scores in percent by metric, the metric of the choice first.
     interval: the 95 % interval of the first figure.
     drop: the loss on the rows that are reported.
@@ -69,6 +76,7 @@ class Measured:
 
     @property
     def score(self) -> float:
+        """The first figure."""
         return next(iter(self.figures.values()))
 
     def __str__(self) -> str:
@@ -79,15 +87,20 @@ class Measured:
 
 
 class Scale:
-    """Measures candidates on the rows for the choice and on the rows for the report, and compares them with the first
-    candidate."""
+    """A pair of scales: measures candidates and compares them with the first one, which is the model as it was."""
 
     def __init__(self, dev: "Sample", reported: "Sample", first: Candidate) -> None:
+        """
+        dev: the rows that candidates are chosen on.
+        reported: the rows of the report; the same object if there are no others.
+        first: the candidate that others are compared with.
+        """
         self.dev = dev
         self.reported = reported
         self.first = first
 
         self.first_on_dev, self.first_reported = self._evaluate(first, None, None)
+
         workload, texts = reported.workload(first)
         self.texts_per_second = texts / seconds_in_turn([workload])[0]
 
@@ -121,7 +134,11 @@ class Scale:
         first_on_dev: "Evaluated | None",
         first_reported: "Evaluated | None",
     ) -> "tuple[Evaluated, Evaluated]":
-        """The scores of a candidate on both samples, which are computed once if both are the same rows."""
+        """The scores of a candidate on `dev` and on `reported`, which are computed once if both are the same rows.
+
+        candidate: the model.
+        first_on_dev, first_reported: the scores of the first candidate; None: this is the first.
+        """
         on_dev = self.dev.evaluate(candidate, first_on_dev)
         if self.reported is self.dev:
             return on_dev, on_dev
@@ -138,7 +155,8 @@ class Evaluated:
     figures: in percent by metric.
     interval: the 95 % interval of the first figure.
     drop: the loss of the first figure against the first candidate.
-    outputs: of the model; the drops of other candidates are computed from them.
+    outputs: the drops of other candidates are computed from the outputs of the first. Only the sample that made them
+        knows their form.
     """
 
     figures: dict[str, float]
@@ -154,7 +172,7 @@ class UserRows:
     data: LabelledRows
 
     def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
-        """The scores, and the drop from the scores of the first candidate; None: this is the first."""
+        """The scores, and the drop from the scores of the first candidate. first: None if this is the first."""
         evaluator = self.data.evaluator
         rows = self.data.rows
         outputs = self.predict(candidate, rows)
@@ -166,13 +184,15 @@ class UserRows:
         else:
             drop = Drop(scores.primary, points=0.0, standard_error=0.0)
 
-        # A metric without an interval of its own has the width of the drop's interval.
         figures = scores.percentages
-        low = figures[scores.primary] - 1.96 * drop.standard_error
-        high = figures[scores.primary] + 1.96 * drop.standard_error
         interval_name = f"{scores.primary}_interval"
         if interval_name in scores:
             low, high = (100 / scores.maximum * end for end in scores[interval_name])
+        else:
+            # A metric without an interval of its own gets the width of the drop's interval.
+            low = figures[scores.primary] - NORMAL_95 * drop.standard_error
+            high = figures[scores.primary] + NORMAL_95 * drop.standard_error
+
         return Evaluated(figures, (low, high), drop, outputs)
 
     def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
@@ -181,6 +201,7 @@ class UserRows:
         return partial(self.predict, candidate, rows), len(rows)
 
     def predict(self, candidate: Candidate, rows: Sequence[Any]) -> list[Any]:
+        """A prediction per row."""
         assert candidate.predictor is not None
         return self.data.evaluator.predict(candidate.predictor, rows)
 
@@ -189,7 +210,9 @@ class UserRows:
 class TaskSplit:
     """A split of a fine-tuning task, evaluated as in fine-tuning.
 
-    read: the task around a model with another vocabulary.
+    task: the task as the first candidate reads it.
+    split: its name, such as "dev".
+    read: makes the task for a model with another vocabulary, which must read the rows again.
     """
 
     task: TrainingTask
@@ -197,12 +220,12 @@ class TaskSplit:
     read: Callable[[Checkpoint], TrainingTask]
 
     def evaluate(self, candidate: Candidate, first: Evaluated | None) -> Evaluated:
-        """The scores, and the drop from the score of the first candidate; None: this is the first."""
+        """The score, and the drop from the score of the first candidate. first: None if this is the first."""
         task, model = self.reader(candidate.checkpoint)
         metric = task.metric
         scoring = task.scoring
-        outputs = scoring.outputs(model, self.split)
 
+        outputs = scoring.outputs(model, self.split)
         score = float(scoring.compute_metrics(self.split, outputs)[metric])
         intervals = scoring.score_predictions(scoring.predictions(self.split, outputs)).intervals
         assert intervals is not None
@@ -212,6 +235,7 @@ class TaskSplit:
         drop = Drop(metric, points=0.0, standard_error=0.0)
         if first:
             first_score, first_resamples_B = first.outputs
+            # Both candidates have the same resamples, so their difference leaves out how rows differ in difficulty.
             error = 100 * float(np.std(first_resamples_B - resamples_B))
             # Without any difference the error is taken as if one unit had changed, as in `measure_drop`.
             drop = Drop(
@@ -222,24 +246,30 @@ class TaskSplit:
         return Evaluated({metric: 100 * score}, (100 * low, 100 * high), drop, (score, resamples_B))
 
     def workload(self, candidate: Candidate) -> tuple[Callable[[], object], int]:
-        """Hidden states of texts in batches of similar length."""
+        """A function whose time is measured, and the number of texts that it computes: hidden states without a head."""
         task, model = self.reader(candidate.checkpoint)
         examples = task.data[self.split]
         encode = prepack(model)
         device = next(model.parameters()).device
 
+        # Batches of similar length, as in prediction, are built before the time is taken.
         rows = spread_evenly(range(len(examples.sizes)), SPEED_ROWS)
         by_length = sorted(rows, key=examples.sizes.__getitem__)
         batches = []
         for start in range(0, len(by_length), SPEED_BATCH):
             batches.append(examples.batch(by_length[start : start + SPEED_BATCH]).to(device))
 
-        return torch.inference_mode()(lambda: [encode(batch) for batch in batches]), len(by_length)
+        @torch.inference_mode()
+        def encode_all() -> list[Any]:
+            return [encode(batch) for batch in batches]
+
+        return encode_all, len(by_length)
 
     def reader(self, checkpoint: Checkpoint) -> tuple[TrainingTask, Model]:
         """The task as a model reads it, and a copy of the model for inference."""
         if checkpoint.need_tokenizer().vocab == self.task.pretrained.need_tokenizer().vocab:
             return self.task, self.task.inference_copy(checkpoint.model)
+
         task = self.read(checkpoint)
         return task, task.inference_copy(task.pretrained.model)
 
@@ -257,14 +287,14 @@ def num_bytes(model: Model) -> int:
 
 
 def relative_speed(sample: Sample, first: Candidate, other: Candidate) -> float:
-    """Texts per second of a candidate, relative to another."""
+    """Texts per second of a candidate, relative to the first one; both compute the same texts of a sample."""
     workloads = [sample.workload(candidate)[0] for candidate in (first, other)]
     seconds_before, seconds_after = seconds_in_turn(workloads)
     return seconds_before / seconds_after
 
 
 def seconds_in_turn(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """The median time of each call; they are made in turn, so that other load affects all equally."""
+    """The median time of each call. The calls are made in turn, so that other load affects all of them equally."""
     seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(REPEATS):
         for call, times in zip(calls, seconds, strict=True):
