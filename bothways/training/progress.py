@@ -27,7 +27,11 @@ from bothways.training.run import Run
 from bothways.training.run_checkpoints import SavedCheckpoint
 from bothways.training.schedule import TrainingOptions
 
-TITLES = {"pretrain": "pre-training", "distill": "distillation"}  # by verb
+# By verb.
+TITLES = {
+    "pretrain": "pre-training",
+    "distill": "distillation",
+}
 RECENT = 20  # steps to average the speed over
 
 
@@ -44,29 +48,35 @@ def track_progress(
     """Yield a function that records a row of metrics: metrics.jsonl, progress, and TensorBoard if `board`.
 
     run: whose metrics are recorded.
-    options: of the training.
-    config: of the model, to estimate FLOPs per token.
-    batches: a sample, to estimate FLOPs per token.
+    options: of the training loop.
+    config: of the model, to count FLOPs per token.
+    batches: a sample of the micro-batches, to count FLOPs per token.
     board: whether curves are written for TensorBoard.
     start: the checkpoint that the run resumes from.
-    processes: whose hardware is measured.
+    processes: whose hardware is measured, all together.
     """
+    # Before the bar: the peak is measured, and both numbers stand in bothways.json.
     tokens = sum(batch.num_tokens for batch in batches)
     flops = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
     peak = sum(processes.gather(measure_peak_flops(options.device, options.dtype)))
     run.update_metadata(flops_per_token=flops, peak_flops=peak)
-    first = start.progress.step if start else 0
+    steps_before = start.progress.step if start else 0
 
     with ExitStack() as stack:
-        bar = TrainingProgress(TITLES[run.metadata["verb"]], options.steps, flops_per_token=flops, peak=peak)
+        title = TITLES[run.metadata["verb"]]
+        bar = TrainingProgress(title, options.steps, flops_per_token=flops, peak=peak)
         displays: list[Callable[[dict[str, Any]], None]] = [stack.enter_context(bar).show]
         if board and run.is_main_process:
-            displays.append(stack.enter_context(tensorboard_curves(run.directory / "tensorboard", first)))
+            curves = tensorboard_curves(run.directory / "tensorboard", steps_before)
+            displays.append(stack.enter_context(curves))
 
         def record(row: dict[str, Any]) -> None:
             run.log_metrics(**row)
-            if row["step"] == first + STEPS_BEFORE_CAP and options.device.type == "cpu":
+
+            # Not before, so that the memory of batches of the usual sizes is retained.
+            if row["step"] == steps_before + STEPS_BEFORE_CAP and options.device.type == "cpu":
                 cap_retained_memory()
+
             for show in displays:
                 show(row)
 
@@ -74,8 +84,12 @@ def track_progress(
 
 
 def training_flops(config: EncoderConfig, batch: Batch) -> int:
-    """FLOPs of the forward and backward pass for a batch with masked positions: 6 per weight and token, and
-    attention."""
+    """FLOPs of the forward and backward pass for a batch with masked positions.
+
+    A weight that a token meets costs 6: a multiplication and an addition in the forward pass, twice as many in the
+    backward pass. A pair of query and key costs 12 per hidden unit, since it has two products: the score and the sum of
+    values.
+    """
     masked = 0 if batch.masked_labels is None else len(batch.masked_labels)
     hidden = config.hidden_size
     if config.direction == "halves":
@@ -85,11 +99,15 @@ def training_flops(config: EncoderConfig, batch: Batch) -> int:
     inner = config.intermediate_size
     embedding = config.embedding_size or hidden
     num_feed_forward = 3 if config.feed_forward == "gated" else 2
-    layer = 4 * hidden**2 + num_feed_forward * hidden * inner
+    layer = 4 * hidden**2 + num_feed_forward * hidden * inner  # queries, keys, values and output; feed-forward
+
+    # Each weight counts once for each token that it is multiplied with.
     weights = batch.num_tokens * config.num_hidden_layers * layer
     if embedding != hidden:
         weights += batch.num_tokens * embedding * hidden
+    # The head of masked words: a transform, and the vocabulary.
     weights += masked * embedding * (hidden + config.vocab_size)
+
     return 6 * weights + 12 * _attention_pairs(config, batch) * hidden
 
 
@@ -100,12 +118,16 @@ def _attention_pairs(config: EncoderConfig, batch: Batch) -> int:
     for index in range(config.num_hidden_layers):
         window = config.layer_window(index)
         keys = batch.lengths.clamp(max=2 * window + 1) if window else batch.lengths
+
+        # A block sees three neighbours with itself, the first and the last block, and some at random.
         if isinstance(config.sparse_attention, RandomBlocksConfig):
             sparse = (5 + config.sparse_attention.num_random) * config.sparse_attention.size
             keys = torch.where(batch.lengths > config.sparse_attention.max_full_length, sparse, batch.lengths)
+
         pairs += int(torch.sum(batch.lengths * keys))
 
-        # Each term of relative positions is one product over 2 S - 1 distances, where a pair has two.
+        # Each term of relative positions is one product over the 2 S - 1 distances of a text of S tokens. A pair has
+        # two products, so the distances count half.
         if config.relative_positions:
             distances = int(torch.sum(batch.lengths * (2 * batch.lengths - 1)))
             pairs += len(config.relative_positions.terms) * distances // 2
@@ -117,9 +139,15 @@ class TrainingProgress:
     minute, which includes the learning rate.
 
     title: of the bar and the lines.
-    steps: of the training.
+    steps: number of steps of the training.
     flops_per_token: of matrix products; 0: unknown.
     peak: FLOP/s of the hardware; 0: unknown.
+
+    recent: the last rows of training metrics, over which the speed is averaged.
+    logged: when a line was last written, here or by the heartbeat.
+    lines: how many lines the heartbeat had written by then.
+    work: the block that announces the training to the heartbeat.
+    line: the entry of that block, whose detail the heartbeat shows.
     """
 
     def __init__(self, title: str, steps: int, *, flops_per_token: float = 0, peak: float = 0) -> None:
@@ -127,7 +155,10 @@ class TrainingProgress:
         self.steps = steps
         self.bar = ProgressBar(title, steps)
         self.logs = not draws_bars()
+
+        # Tokens per second times this is the fraction of the peak.
         self.fraction_per_token = flops_per_token / peak if peak else 0.0
+
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.logged = time.monotonic()
         self.lines = heartbeat.lines
@@ -147,6 +178,7 @@ class TrainingProgress:
         if row["split"] == "train":
             self.recent.append(row)
             self.bar.update(row["step"], f"loss {row['loss']:.3f}  {self.speed()}")
+
         self.line.detail = f"step {row['step']:,} of {self.steps:,}"
         if not self.logs or not row["step"]:
             return
@@ -156,7 +188,7 @@ class TrainingProgress:
         left = format_duration(self.seconds_left())
         self.line.detail += f", {loss} {row['loss']:.4f}, {rate}{self.speed()}, {left} left"
 
-        # Between slow steps the heartbeat writes the line; it is not written again after the step.
+        # If the heartbeat has written a line since, during a slow step, the half minute starts again.
         if self.lines != heartbeat.lines:
             self.lines = heartbeat.lines
             self.logged = time.monotonic()
@@ -171,6 +203,7 @@ class TrainingProgress:
         return f"{rate:,.0f} tokens/s{fraction}"
 
     def seconds_left(self) -> float:
+        """Seconds that the remaining steps take at the speed of the last steps."""
         done = self.recent[-1]["step"] if self.recent else 0
         return (self.steps - done) / max(self._per_second("step"), 1e-9)
 
@@ -178,6 +211,7 @@ class TrainingProgress:
         """Increase per second of a column of the metrics over the last steps."""
         if not self.recent:
             return 0.0
+        # A first row alone is compared with the start of the training.
         first = self.recent[0] if len(self.recent) > 1 else {name: 0, "seconds": 0.0}
         last = self.recent[-1]
         seconds = max(last["seconds"] - first["seconds"], 1e-9)
@@ -185,14 +219,19 @@ class TrainingProgress:
 
 
 @contextmanager
-def tensorboard_curves(directory: Path, first: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that writes metrics as TensorBoard curves. first: later steps written before a resume are
-    purged."""
+def tensorboard_curves(directory: Path, steps_before: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that writes a row of metrics as points of TensorBoard curves.
+
+    directory: of the curves.
+    steps_before: steps of the checkpoint that the run resumes from; points of later steps are hidden, since these steps
+        are trained again.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise needs_package("tensorboard", error.name or "tensorboard", "tensorboard") from None
-    with SummaryWriter(directory, purge_step=first + 1) as writer:
+
+    with SummaryWriter(directory, purge_step=steps_before + 1) as writer:
 
         def show(row: dict[str, Any]) -> None:
             for name, value in row.items():

@@ -28,7 +28,11 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class RunResult(ABC):
-    """A run that is done: its directory, and the directory of the model that it delivers."""
+    """A run that is done.
+
+    directory: of the run.
+    model_directory: of the model that the run delivers.
+    """
 
     directory: Path
     model_directory: Path
@@ -36,6 +40,7 @@ class RunResult(ABC):
     @cached_property
     def model(self) -> "Predictor":
         """The model that the run delivers, loaded once."""
+        # Imported by name: the package `bothways` itself stands above training.
         loaded: Predictor = import_module("bothways").load(self.model_directory)
         return loaded
 
@@ -51,10 +56,10 @@ class RunResult(ABC):
 
     @abstractmethod
     def compare(self, other: "RunResult | AnyPath") -> "RunComparison":
-        """This run beside another, or its directory."""
+        """This run beside another run, which may be given by its directory."""
 
     def report(self, *, open_page: bool = True) -> Path:
-        """Open the report of the run in a browser, and return its path."""
+        """Open the report of the run in a browser, and return its path. MissingFile if the run has no report."""
         file = self.directory / REPORT
         if not file.exists():
             raise MissingFile(f"{file}: this run has no report; `plot()` draws its curves")
@@ -68,7 +73,9 @@ def opened(run: RunResult | AnyPath) -> RunResult:
     if isinstance(run, RunResult):
         return run
     if not isinstance(run, str | PathLike) or not str(run):
+        # The callers are methods whose argument is called `other`.
         raise must_be("other", run, "a run, such as bothways.open_run(DIRECTORY), or its directory")
+
     result: RunResult = import_module("bothways").open_run(run)
     return result
 
@@ -77,9 +84,10 @@ def opened(run: RunResult | AnyPath) -> RunResult:
 class RunComparison:
     """Two runs side by side.
 
-    runs: names of the runs, first and second.
-    scores: metric, the score of each run, and where both were measured on the same rows the difference (second minus
-        first), with its 95 % interval if the rows are known.
+    runs: names of the first and of the second run.
+    scores: a row for each metric: its name as `metric`, and as `first` and `second` the score of each run that has it.
+        If both were measured on the same rows, also `difference` (second minus first), with its 95 % interval as `low`
+        and `high` if the rows are known.
     note: which rows or texts the scores are of.
     """
 
@@ -95,6 +103,7 @@ class RunComparison:
         return as_table(columns)
 
     def to_json(self) -> dict[str, Any]:
+        """The comparison as `--json` prints it."""
         return {
             "runs": list(self.runs),
             "scores": [dict(score) for score in self.scores],
@@ -102,6 +111,7 @@ class RunComparison:
         }
 
     def lines(self) -> list[str]:
+        """The comparison for people: the runs, a line for each metric, and the note."""
         width = max((len(score["metric"]) for score in self.scores), default=0)
         rows = [f"{score['metric']:{width}}  {_values_line(score)}" for score in self.scores]
         return [
@@ -119,7 +129,7 @@ class RunComparison:
 
 
 def _values_line(score: Mapping[str, Any]) -> str:
-    """The scores of both runs, and their difference if they have one."""
+    """The scores of both runs in columns, with a blank for a score that is missing, and their difference if any."""
     first = f"{score['first']:9.4f}" if "first" in score else " " * 9
     second = f"{score['second']:9.4f}" if "second" in score else " " * 9
     if "difference" not in score:
@@ -130,13 +140,20 @@ def _values_line(score: Mapping[str, Any]) -> str:
 
 
 def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any], *, comparable: bool) -> list[dict[str, Any]]:
-    """The numbers of two runs by metric.
+    """The numbers of two runs as the `scores` of a RunComparison, without intervals.
 
-    first, second: the numbers of a run.
-    comparable: whether their differences mean anything.
+    first: the numbers of the first run, by metric.
+    second: the numbers of the second run, by metric.
+    comparable: whether the difference of two numbers means anything, as on the same rows.
+
+    >>> side_by_side({"loss": 2.5}, {"loss": 2.0, "accuracy": 0.5}, comparable=True)
+    [{'metric': 'loss', 'first': 2.5, 'second': 2.0, 'difference': -0.5}, {'metric': 'accuracy', 'second': 0.5}]
     """
+    # All metrics of both runs, once each, in the order of the runs.
+    metrics = dict.fromkeys([*first, *second])
+
     scores = []
-    for metric in dict.fromkeys([*first, *second]):
+    for metric in metrics:
         score: dict[str, Any] = {"metric": metric}
         if metric in first:
             score["first"] = first[metric]
@@ -144,6 +161,7 @@ def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any], *, compara
             score["second"] = second[metric]
         if comparable and metric in first and metric in second:
             score["difference"] = second[metric] - first[metric]
+
         scores.append(score)
     return scores
 
@@ -152,6 +170,7 @@ def numbers_of(figures: Mapping[str, Any]) -> dict[str, float]:
     """The figures that are numbers."""
     numbers = {}
     for name, value in figures.items():
+        # In Python a bool is an int.
         if isinstance(value, int | float) and not isinstance(value, bool):
             numbers[name] = value
     return numbers

@@ -1,7 +1,8 @@
 """Training options, and learning rate schedules with warmup: linear, cosine, one-cycle, WSD, constant.
 
-Schedules are pure functions of (step, steps, warmup), with step in 0..steps-1, that return a fraction of the peak
-learning rate. It rises during the first `warmup` fraction of the run, and reaches the peak in the following step.
+Schedules are pure functions of (step, steps, warmup) that return a fraction of the peak learning rate. Steps are
+counted from 0 to steps - 1. The learning rate rises during the first `warmup` fraction of the steps, and reaches its
+peak in the step after them.
 """
 
 import math
@@ -13,20 +14,36 @@ import torch
 
 from bothways.model.parameters import CPU
 
-Schedule = Literal["linear", "cosine", "one-cycle", "warm-up-stable-decay", "constant"]
-# Fractions of the peak (fast.ai).
+Schedule = Literal[
+    "linear",
+    "cosine",
+    "one-cycle",
+    "warm-up-stable-decay",
+    "constant",
+]
+# Of one-cycle, in fractions of the peak (fast.ai).
 ONE_CYCLE_START = 1 / 25
 ONE_CYCLE_END = 1e-4 / 25
-DECAY = 0.1  # fraction of the steps in which the rate falls, of warm-up-stable-decay
+DECAY = 0.1  # of warm-up-stable-decay: fraction of the steps in which the learning rate falls
 
 
 def learning_rate_factor(schedule: Schedule, step: int, *, steps: int, warmup: float) -> float:
-    """Learning rate at a step as a fraction of its peak."""
+    """Learning rate at a step as a fraction of its peak.
+
+    schedule: how the learning rate rises and falls.
+    step: from 0 to steps - 1.
+    steps: of the whole schedule.
+    warmup: fraction of the steps in which the learning rate rises.
+
+    >>> [learning_rate_factor("linear", step, steps=5, warmup=0.2) for step in range(5)]
+    [0.5, 1.0, 0.75, 0.5, 0.25]
+    """
     return SCHEDULES[schedule](step, steps=steps, warmup=warmup)
 
 
 def linear(step: int, *, steps: int, warmup: float) -> float:
     """Linear decay to zero (Devlin 2018, appendix A.2)."""
+    # After the warmup its factor is larger than 1, so the smaller factor is always the right one.
     return min(_warmup_factor(step, steps, warmup), 1 - _elapsed(step, steps, warmup))
 
 
@@ -59,6 +76,7 @@ def warmup_stable_decay(step: int, *, steps: int, warmup: float) -> float:
 
 
 def constant(step: int, *, steps: int, warmup: float) -> float:
+    """The peak after warmup."""
     return min(_warmup_factor(step, steps, warmup), 1.0)
 
 
@@ -72,11 +90,12 @@ SCHEDULES: Mapping[Schedule, Callable[..., float]] = {
 
 
 def _warmup_steps(steps: int, warmup: float) -> int:
+    """The number of steps in which the learning rate rises, at least one."""
     return max(1, round(warmup * steps))
 
 
 def _warmup_factor(step: int, steps: int, warmup: float) -> float:
-    """Linear warmup, 1 at the first step after it; larger later."""
+    """Linear warmup: 1 at the first step after it, larger than 1 at later steps."""
     return (step + 1) / (_warmup_steps(steps, warmup) + 1)
 
 
@@ -99,7 +118,7 @@ class TrainingOptions:
     evaluate_every: steps between evaluations; 0: only at the end.
     evaluate_first: also evaluate before the first step, so that the initial weights can be the best; ties go to the
         lower loss.
-    keeps_initial: whether the initial weights can be the best.
+    keeps_initial: whether the initial weights can be the best; if not, they are evaluated at most.
     checkpoint_every: steps between checkpoints; 0: only at the end.
     best_by: metric whose highest held-out value selects the weights; None keeps the last weights.
     best_rows: number of held-out rows; the last weights are kept, too, if the weights of an earlier step are better by

@@ -2,9 +2,13 @@
 
 A proportion of independent rows gets a Wilson interval (1927). All other scores get a percentile bootstrap (Efron 1979)
 over independent units: texts, documents, passages, or groups of rows. The draws depend only on the number of units, so
-that the resamples of two models on the same rows are paired. With no errors every resample is perfect and the bootstrap
-interval has no width, so an interval is never narrower than the Wilson interval of a proportion of as many trials, or
-for a correlation than Fisher's. Letters: U units, N rows, M decisions, C labels, B resamples.
+that the resamples of two models on the same rows are paired.
+
+A model without errors is perfect in every resample, so its bootstrap interval has no width. Therefore an interval is
+never narrower than the Wilson interval of a proportion of as many trials; for a correlation, never narrower than
+Fisher's.
+
+Letters: U units, N rows, M decisions, C labels, B resamples.
 """
 
 import math
@@ -18,17 +22,19 @@ from bothways.base.errors import flag
 from bothways.base.rng import Purpose, generator
 
 Interval = tuple[float, float]
-Decision = tuple[Any, ...]  # (index of the row, label, position in the row): the class of a text, or an entity
+# The index of the row, the label, and for an entity its position in the row: the class of a text has none.
+Decision = tuple[Any, ...]
 # How often each unit is drawn in each resample [B, U] -> scores by name [B].
 Statistic = Callable[[np.ndarray], Mapping[str, np.ndarray]]
-Widen = Callable[[str, Interval, float], Interval]  # name of a score, its bounds and its value -> its bounds
+# Name of a score, its bounds and its value -> bounds that are at least as wide.
+Widen = Callable[[str, Interval, float], Interval]
 
 RESAMPLES = 1000
 FEWEST_RESAMPLES = 200  # however many units there are
 MOST_DRAWS = 2 * 10**7  # units times resamples: from 20,000 units on, fewer resamples are drawn
 BLOCK_DRAWS = 2**16  # draws of units that are scored at once: they fit into a processor's cache
 FEW_DRAWS = 2**10  # units up to which draws are kept for the next call, 64 blocks of half a megabyte at most
-FEW_SUMMED = 8  # fewer values are added in their order, so that zeros between them change no bit of the sum
+FEW_SUMMED = 8  # numpy adds fewer values one after the other, so that zeros between them change no bit of the sum
 
 FEW_ROWS = 100  # below this, even an accuracy of 90 % is uncertain by 6 points or more
 FEW_UNITS = 20  # below this, a percentile bootstrap is clearly too narrow (see `percentile_interval`)
@@ -53,8 +59,8 @@ T = (
     2.1098155778333156,
     2.1009220402410382,
 )
-Z = 1.96  # 95 % of a normal distribution lie within this many deviations of the mean
-TIE = 1e-9  # scores that differ by less are equal: they are sums of floats in different orders
+Z = 1.96  # 95 % of a normal distribution lie within this many standard deviations of the mean
+TIE = 1e-9  # scores that differ by less are equal: they are sums of the same floats in different orders
 
 
 class Intervals(dict[str, Interval]):
@@ -100,7 +106,7 @@ def few_rows_warning(num_rows: int, rows: str, split: str, way_out: str = "") ->
     )
 
 
-def wilson_interval(successes: float, trials: float, z: float = 1.96) -> Interval:
+def wilson_interval(successes: float, trials: float, z: float = Z) -> Interval:
     """The Wilson interval of the proportion successes / trials (Wilson 1927); 95 % with the default z.
 
     >>> wilson_interval(30, 30)
@@ -139,6 +145,8 @@ def mean_intervals(
     """
     unit_N = resampling_units(groups)
     weight_N = np.ones(len(groups)) if weights is None else np.asarray(weights, float)
+
+    # A resample then needs the sums of its units only, not their rows.
     weight_U = np.bincount(unit_N, weight_N)
     sums = {name: np.bincount(unit_N, np.asarray(values, float) * weight_N) for name, values in columns.items()}
 
@@ -146,6 +154,7 @@ def mean_intervals(
         total_B = (draws_BU * weight_U).sum(1)
         return {name: (draws_BU * sum_U).sum(1) / total_B for name, sum_U in sums.items()}
 
+    # A row of weight 7, a sentence of 7 words, is 7 trials.
     trials = float(weight_U.sum())
     return bootstrap(len(weight_U), means, lambda name, bounds, value: widen(bounds, value, trials))
 
@@ -158,18 +167,22 @@ def decision_intervals(
 ) -> Intervals:
     """95 % intervals of the scores of `decision_scores`.
 
-    gold, predicted: the decisions.
+    gold: the annotated decisions.
+    predicted: the decisions of the model.
     unit_N: the resampling unit of each row.
     positive: the label of f1_positive; None: without this score.
     """
-    decision_sets = (set(gold), set(predicted), set(gold) & set(predicted))
-    labels = {decision[1] for decision in decision_sets[0] | decision_sets[1]}
+    gold_set = set(gold)
+    predicted_set = set(predicted)
+    decision_sets = (gold_set, predicted_set, gold_set & predicted_set)
+
+    labels = {decision[1] for decision in gold_set | predicted_set}
     index_by_label = {label: index for index, label in enumerate(sorted(labels))}
     positive_index = None
     if positive is not None:
         positive_index = index_by_label.setdefault(positive, len(index_by_label))
 
-    # Of each decision, the unit it is drawn with and the index of its label.
+    # The unit that each decision is drawn with, and the index of its label, by set.
     units = []
     label_indices = []
     for decisions in decision_sets:
@@ -185,20 +198,24 @@ def decision_intervals(
         gold_BC, predicted_BC, right_BC = counts
         return decision_scores(gold_BC, predicted_BC, right_BC, positive_index)
 
-    num_gold, num_predicted, _ = map(len, decision_sets)
-    num_positive = [sum(decision[1] == positive for decision in decisions) for decisions in decision_sets]
-    # F1 counts a decision that is gold and predicted twice, so half of both numbers are its trials.
+    # A right decision stands among the gold and among the predicted ones, so the trials of F1 are half of both numbers.
+    num_gold = len(gold_set)
+    num_predicted = len(predicted_set)
+    num_gold_positive = sum(decision[1] == positive for decision in gold_set)
+    num_predicted_positive = sum(decision[1] == positive for decision in predicted_set)
+    trials_of_all = (num_gold + num_predicted) / 2
     trials = {
         "precision": num_predicted,
         "recall": num_gold,
-        "f1_positive": (num_positive[0] + num_positive[1]) / 2,
+        "f1_positive": (num_gold_positive + num_predicted_positive) / 2,
     }
 
     def widened(name: str, bounds: Interval, value: float) -> Interval:
         lowest = -1.0 if name == "matthews" else 0.0
-        return widen(bounds, value, trials.get(name, (num_gold + num_predicted) / 2), lowest)
+        return widen(bounds, value, trials.get(name, trials_of_all), lowest)
 
-    return bootstrap(int(unit_N.max()) + 1, scores, widened)
+    num_units = int(unit_N.max()) + 1
+    return bootstrap(num_units, scores, widened)
 
 
 def decision_scores(
@@ -209,8 +226,12 @@ def decision_scores(
 ) -> dict[str, np.ndarray]:
     """precision, recall, f1, f1_macro, Matthews correlation and f1_positive, from counts of decisions per label. [B]
 
-    0 / 0 counts as 0. f1_macro skips labels without decisions; the correlation assumes one decision per row;
-    f1_positive is the F1 of the label with index `positive`.
+    0 / 0 counts as 0. f1_macro skips labels without decisions; the correlation assumes one decision per row.
+
+    gold_BC: how many gold decisions have each label.
+    predicted_BC: how many predicted decisions have each label.
+    right_BC: how many decisions with each label are both.
+    positive: index of the label whose F1 is f1_positive; None: without this score.
     """
     gold_B = gold_BC.sum(1)
     predicted_B = predicted_BC.sum(1)
@@ -218,6 +239,7 @@ def decision_scores(
     used_BC = gold_BC + predicted_BC > 0
     f1_BC = 2 * right_BC / np.maximum(gold_BC + predicted_BC, 1)
 
+    # The Matthews correlation of any number of classes (Gorodkin 2004): a covariance over two standard deviations.
     covariance_B = right_B * gold_B - (gold_BC * predicted_BC).sum(1)
     squares_B = gold_B.astype(float) ** 2  # a product of two would overflow integers from 55,000 decisions on
     variances_B = (squares_B - (predicted_BC**2).sum(1)) * (squares_B - (gold_BC**2).sum(1))
@@ -236,22 +258,26 @@ def decision_scores(
 
 
 def mean_of_used(value_BC: np.ndarray, used_BC: np.ndarray) -> np.ndarray:
-    """The mean of the values of each row that are used, 0 if none is; unused values are 0. [B]"""
+    """The mean of the used values of each resample, 0 if none is used. [B]
+
+    value_BC: the values; unused values are 0.
+    used_BC: whether each value is used.
+    """
     num_labels = value_BC.shape[1]
     if num_labels < FEW_SUMMED or used_BC.all():
         return np.asarray(value_BC.sum(1) / np.maximum(used_BC.sum(1), 1))
 
-    # numpy sums more values in parts, so that zeros between them would change the last bits.
+    # numpy adds more values in parts, so that zeros between them would change the last bits.
     pairs = zip(value_BC, used_BC, strict=True)
     return np.array([value_C[used_C].mean() if used_C.any() else 0.0 for value_C, used_C in pairs])
 
 
-def bootstrap(num_units: int, statistic: Statistic, widen: Widen) -> Intervals:
+def bootstrap(num_units: int, statistic: Statistic, widened: Widen) -> Intervals:
     """The `percentile_interval` of each score over resamples of the units, widened.
 
     num_units: the number of independent units; with very many, fewer resamples are drawn (see MOST_DRAWS).
     statistic: the scores of each resample.
-    widen: makes an interval wider, where it would be too narrow.
+    widened: makes an interval wider, where it would be too narrow.
     """
     blocks = [statistic(draws_BU) for draws_BU in draw_resamples(num_units)]
     resamples = {name: np.concatenate([scores[name] for scores in blocks]) for name in blocks[0]}
@@ -260,7 +286,8 @@ def bootstrap(num_units: int, statistic: Statistic, widen: Widen) -> Intervals:
     bounds = {}
     for name, resamples_B in resamples.items():
         value = float(whole[name][0])
-        bounds[name] = widen(name, percentile_interval(value, resamples_B, num_units), value)
+        percentiles = percentile_interval(value, resamples_B, num_units)
+        bounds[name] = widened(name, percentiles, value)
     return Intervals(bounds, resamples, num_units)
 
 
@@ -275,6 +302,7 @@ def draw_resamples(num_units: int) -> Iterator[np.ndarray]:
 
 
 def _draw_block(num_units: int, first: int, last: int) -> np.ndarray:
+    """How often each unit is drawn in the resamples `first` to `last - 1`."""
     draws_BU = np.empty((last - first, num_units), np.int64)
     for row, resample in enumerate(range(first, last)):
         # A generator for each resample: the draws are the same for any size of blocks.
@@ -289,10 +317,10 @@ _draw_few = lru_cache(maxsize=64)(_draw_block)  # a run scores the same rows man
 
 
 def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
-    """The 2.5th and 97.5th percentiles of the resamples.
+    """The 2.5th and 97.5th percentiles of the resamples, further from the value with fewer than FEW_UNITS units.
 
-    With fewer than FEW_UNITS units they are moved away from the value, by the factor between a t interval with the
-    sample variance and a normal interval with the variance of the resamples.
+    Their distances from the value are then multiplied by the ratio of two widths: of a t interval with the sample
+    variance, and of a normal interval with the variance of the resamples.
 
     value: the score of the rows themselves.
     resamples_B: the score of each resample.
@@ -300,6 +328,8 @@ def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -
     """
     low, high = np.quantile(resamples_B, (0.025, 0.975))
     if 1 < num_units < FEW_UNITS:
+        # T begins with one degree of freedom, which two units have. The root: resamples of n units vary by (n - 1) / n
+        # of the sample variance.
         factor = T[num_units - 2] / Z * math.sqrt(num_units / (num_units - 1))
         low = min(low, value - (value - low) * factor)
         high = max(high, value + (high - value) * factor)
@@ -309,14 +339,16 @@ def percentile_interval(value: float, resamples_B: np.ndarray, num_units: int) -
 def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -> Interval:
     """95 % interval of the difference of two scores in 0..1 on the same rows, from paired resamples.
 
-    If all units agree, no resample differs; so it is never narrower than the interval of as many units with four more,
-    two of which favour either side (Agresti and Min 2005).
+    If the scores are the same on every unit, no resample differs and the percentiles have no width. So the interval
+    also covers the interval that four more units would give, two in favour of either side (Agresti and Min 2005).
 
     value: the difference of the scores of the rows themselves.
     resamples_B: the difference of the scores of each resample.
     num_units: the number of units that were drawn.
     """
     low, high = percentile_interval(value, resamples_B, num_units)
+
+    # The four units leave the sum of the differences as it is. If they alone differ, its standard deviation is 2.
     middle = value * num_units / (num_units + 4)
     half = 2 * Z / (num_units + 4)
     return min(low, value, middle - half), max(high, value, middle + half)
@@ -325,15 +357,15 @@ def difference_interval(value: float, resamples_B: np.ndarray, num_units: int) -
 def widen(bounds: Interval, value: float, trials: float, lowest: float = 0.0) -> Interval:
     """The bounds of a score, extended to the Wilson interval where that is wider.
 
-    bounds: cut to between `lowest` and 1.
-    value: taken as a proportion of `trials` between `lowest` and 1; outside, where the Matthews correlation of spans
-        can be, as the nearer end.
+    bounds: the bootstrap interval, which is cut to between `lowest` and 1.
+    value: the score, taken as a proportion of the way from `lowest` to 1. The Matthews correlation of spans can lie
+        outside; then it is taken as the nearer end.
     trials: the number of trials of the proportion.
     lowest: the least value that the score can have.
     """
     share = min(max((value - lowest) / (1 - lowest), 0.0), 1.0)
     low, high = wilson_interval(share * trials, trials)
-    low = lowest + (1 - lowest) * low
+    low = lowest + (1 - lowest) * low  # back from a proportion to the scale of the score
     high = lowest + (1 - lowest) * high
 
     bootstrap_low = max(bounds[0], lowest)

@@ -1,7 +1,8 @@
 """Fine-tuning, from a table of texts to a saved model (Devlin 2018, section 4).
 
-`plan -> train_seeds -> select -> compare -> train_all_rows -> deliver`, or on few rows `plan -> fit_few_rows ->
-deliver`
+- `plan -> train_seeds -> select -> compare -> train_all_rows -> deliver`
+- On few rows, `plan -> fit_few_rows -> deliver`: linear models on the frozen encoder. If there is time, a training is
+  tried as well.
 
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
@@ -24,14 +25,23 @@ from bothways.training.run import Callbacks, Run
 
 
 def run(settings: FineTune, *, start: Checkpoint | None = None, callbacks: Callbacks = ()) -> FineTuneResult:
-    """Fine-tune a model; reports on test if there is one, else on dev. start: the model to start from, instead of that
-    of the settings. Of several processes (torchrun), all take part in training, and the main process does the rest."""
+    """Fine-tune a model; reports on test if there is one, else on dev.
+
+    Of several processes (torchrun), all take part in training, and the main process does the rest.
+
+    settings: of the run.
+    start: the model to start from, instead of the model of the settings.
+    callbacks: called with each row of metrics.
+    """
+    # The minutes include the preparation of the plan.
     budget = Budget.of(settings.minutes)
+
     with process_group(choose_device(settings.device)) as processes:
         plan = make_plan(settings, start, processes, budget)
         check_same(plan)
         if not processes.is_main_process:
             return take_part(plan)
+
         with Run(
             plan.settings.out,
             f"finetune {plan.task.name}",
@@ -40,12 +50,15 @@ def run(settings: FineTune, *, start: Checkpoint | None = None, callbacks: Callb
             device=plan.options.device,
             callbacks=callbacks,
         ) as run:
-            return processes.broadcast(follow(plan, run))
+            result = follow(plan, run)
+            # The other processes wait for it in `take_part`.
+            return processes.broadcast(result)
 
 
 def follow(plan: Plan, run: Run) -> FineTuneResult:
     """Train, select, compare and deliver in a run directory; what is done already is read from there."""
     check_unchanged(plan, run)
+
     if "result" in run.metadata:
         logger.info(f"{run.directory}: the run is already done")
         return read_result(run, plan.task.name)
@@ -55,24 +68,34 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
 
 
 def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
-    """Linear models of few rows. If there is time, a training is tried in cross-validation, and delivered if it is
-    clearly better on the same rows."""
+    """Deliver linear models of few rows, or a trained model.
+
+    If there is time, a training is tried in cross-validation. A trained model is delivered if it is clearly better on
+    the same rows.
+    """
     fitted = fit_few_rows(plan, run)
-    trained = plan_training(plan, run)
-    if trained is None:
+    trained_plan = plan_training(plan, run)
+    if trained_plan is None:
         return deliver(*fitted, run)
-    tried = compare_trained(plan, trained, train_seeds(trained, run, folds_only=True))
+
+    folds = train_seeds(trained_plan, run, folds_only=True)
+    tried = compare_trained(plan, trained_plan, folds)
     logger.info(tried.line)
     if not tried.is_better:
         return deliver(*tried.noted(fitted), run)
-    return train(trained, run)
+
+    # The folds are read from the run directory; only the model of the run is still to be trained.
+    return train(trained_plan, run)
 
 
 def train(plan: Plan, run: Run) -> FineTuneResult:
+    """Train the seeds and deliver the selected model, or linear models if training was not better on dev."""
     seeds = train_seeds(plan, run)
     selection = select(plan, seeds, run.directory)
     if plan.build_linear and selection.scores.score.frozen:
-        return deliver(*fit_few_rows(plan.build_linear(), run), run, trained=plan)
+        fitted = fit_few_rows(plan.build_linear(), run)
+        return deliver(*fitted, run, trained=plan)
+
     comparison = compare(plan, selection, run)
     last = train_all_rows(plan, selection, comparison, run)
     return deliver(plan, selection, comparison, run, last=last)
@@ -82,10 +105,14 @@ def take_part(plan: Plan) -> FineTuneResult:
     """Compute the share of this process in each training, until the main process has the result."""
     if plan.options.device.type == "cpu":
         retain_freed_memory()
+
+    # A fold has a plan of its own, which is built once for all its trainings.
+    current_plan = plan
     received: Training | FineTuneResult
-    current = plan  # or the plan of a fold
     while isinstance(received := plan.processes.broadcast(None), Training):
-        if received.fold != current.fold:
-            current = plan.of_fold(received.fold)
-        received.run(current, received.load(current))
+        if received.fold != current_plan.fold:
+            current_plan = plan.of_fold(received.fold)
+
+        start = received.load(current_plan)
+        received.run(current_plan, start)
     return received

@@ -1,5 +1,9 @@
 """Set-up of a pre-training run: from its settings to model, sampler and training options; after this nothing reads the
-settings."""
+settings.
+
+`open_text -> check_own_objective -> load_start -> choose_vocabulary -> open_run -> build_setup`, as `pretrain.py` calls
+them; distillation shares `open_text`, `open_run` and `common_setup`.
+"""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -49,17 +53,21 @@ from bothways.training.schedule import TrainingOptions
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is: steps or minutes, whichever comes first; without either, STEPS."""
+    """How long a run is: steps or minutes, whichever comes first; without either, recipes.STEPS.
+
+    steps: number of optimizer steps; None: no limit of steps.
+    minutes: time of the training; None: no limit of time.
+    """
 
     steps: int | None
     minutes: float | None
 
     def num_steps(self, run: Run, processes: Processes, timed: Callable[[], float]) -> int:
         """The number of steps: of the settings, or as many as fit into the minutes. A resumed run keeps its own number,
-        or has the larger one that it was resumed with (run.py).
+        or has the larger number that it was resumed with (run.py).
 
         run: has the number of steps of a resumed run.
-        processes: all get the same number.
+        processes: among which the number of a resumed run is shared.
         timed: measures the seconds per step on some steps.
         """
         previous: int = processes.broadcast(run.metadata.get("steps", 0))
@@ -68,6 +76,7 @@ class Length:
         if previous:
             return previous
 
+        # How many steps fit into the minutes.
         seconds = timed()
         in_time = max(1, int(self.minutes * 60 / seconds))
         logger.info(f"{self.minutes:g} minutes: {format_count(in_time, 'step')} of {seconds * 1000:.0f} ms")
@@ -81,15 +90,15 @@ class PretrainingSetup:
     """Model, examples and options of a pre-training run.
 
     initial: the model with its tokenizer, as it is saved after training.
-    module: the model of `initial` or a module that contains it.
+    module: what is trained: the model of `initial`, or a module that contains it.
     objective: prepares batches and computes losses.
     sampler: the examples of each step.
     title: of the curves.
     recipe: hyperparameters by name.
-    has_untrained_globals: see the function in initial_model.py.
+    has_untrained_globals: whether no training has reached the global projections of a Longformer (initial_model.py).
     rule: which tokens are masked.
-    heldout: evaluates the module.
-    options: of the training loop, except the number of steps.
+    heldout: the held-out examples, which evaluate the module.
+    options: of the training loop; `length` decides on the number of steps.
     length: of the run, in steps or minutes.
     gradient_accumulation: micro-batches of a step, or more if there are more processes.
     resume: whether to go on from the last checkpoint.
@@ -116,13 +125,25 @@ class PretrainingSetup:
     def open_checkpoints(
         self, data: PretrainingData, run: Run, processes: Processes
     ) -> tuple[Checkpoints, SavedCheckpoint | None]:
-        """The run's checkpoints, and the one to resume from, to whose step the metrics are truncated."""
+        """The run's checkpoints, and the checkpoint to resume from, to whose step sampler and metrics are set back.
+
+        data: the text, which a resumed run must have again.
+        run: whose directory has the checkpoints.
+        processes: that save and load together.
+        """
+        # If any of these differs, the examples of the remaining steps would be others (InputError).
         order = {
             "text": data.store.fingerprint,
             "heldout": data.unseen.fingerprint,
             "vocabulary": digest(data.tokenizer.tokens),
         }
-        checkpoints = Checkpoints(run.directory, order=order, processes=processes, memo=self.sampler.counts)
+        checkpoints = Checkpoints(
+            run.directory,
+            order=order,
+            processes=processes,
+            memo=self.sampler.counts,
+        )
+
         saved = checkpoints.load_latest(self.options.dtype) if self.resume else None
         if saved:
             self.sampler.restore(saved.state["memo"])
@@ -158,10 +179,14 @@ def open_text(settings: Pretrain | Distill) -> Text:
 
 
 def check_own_objective(settings: Pretrain) -> None:
-    """InputError for a run to resume whose objective is missing: an instance, or of a package that is not installed."""
+    """InputError if a run is resumed without its own objective.
+
+    The objective was an instance, which the run records only by name, or it is of a package that is not installed.
+    """
     file = settings.out / METADATA_FILE
     if not settings.resume or not isinstance(settings.objective, str):
         return
+
     recorded = read_metadata(file).get("settings", {}).get("objective", "auto")
     if recorded != "auto" and recorded not in OBJECTIVES:
         raise InputError(
@@ -197,13 +222,18 @@ def open_run(
 
 
 def load_start(settings: Pretrain) -> Checkpoint | None:
-    """The checkpoint to continue from, if any, without heads that pre-training cannot keep."""
+    """The checkpoint to continue from, if any. InputError if it has no tokenizer."""
     if settings.from_checkpoint is None:
         return None
+
     start = checkpoint.load(settings.from_checkpoint)
     if start.tokenizer is None:
         raise InputError(f"{settings.from_checkpoint}: has no tokenizer files; add tokenizer.json or vocab.txt")
-    return encoder_only(start) if start.model.config.pooler_act in NO_POOLER else start
+
+    # The heads of such a model have no dense pooler, so that pre-training cannot keep them.
+    if start.model.config.pooler_act in NO_POOLER:
+        return encoder_only(start)
+    return start
 
 
 def choose_vocabulary(settings: Pretrain, start: Checkpoint | None) -> Vocabulary:
@@ -234,8 +264,10 @@ def build_setup(
     complete = recipes.complete_settings(settings, config, data.num_tokens)
     logger.info(recipes.summary(settings, complete, config))
 
+    # Held-out text may lack sentence pairs, so that it has an objective of its own.
     build = partial(build_objective, complete.objective)
     objective = build(complete.pairs)
+
     initialization = Initialization(
         seed=complete.seed,
         dropout=complete.dropout,
@@ -253,17 +285,19 @@ def build_setup(
     else:
         initial = continue_from(start, objective, initialization, data)
 
+    module = module_to_train(initial.model, objective, initialization, data)
+    sampler = data.sampler(
+        complete.max_length,
+        objective.pairs,
+        seed=complete.seed,
+        batch_tokens=complete.batch_tokens,
+    )
     source = settings.from_checkpoint.name if settings.from_checkpoint else settings.model
     return PretrainingSetup(
         initial=initial,
-        module=module_to_train(initial.model, objective, initialization, data),
+        module=module,
         objective=objective,
-        sampler=data.sampler(
-            complete.max_length,
-            objective.pairs,
-            seed=complete.seed,
-            batch_tokens=complete.batch_tokens,
-        ),
+        sampler=sampler,
         title=f"Pre-training, {source}",
         recipe={name: getattr(complete, name) for name in recipes.PAPER},
         has_untrained_globals=has_untrained_globals(initial, start),
@@ -291,14 +325,17 @@ def common_setup(
     warmup: float = recipes.WARMUP,
     beta2: float = recipes.BETA_2,
 ) -> dict[str, Any]:
-    """How pre-training and distillation train and measure, as keywords of PretrainingSetup. The defaults are for
+    """The fields of PretrainingSetup that pre-training and distillation share, by name. The defaults are for
     distillation.
 
-    settings: complete.
+    settings: of a distillation, or the completed settings of a pre-training.
     data: the text as token stores.
     device: where the training computes.
-    build_heldout: builds the objective on held-out text for a task of sentence pairs.
-    pairs, masking, warmup, beta2: as in CompleteSettings.
+    build_heldout: builds the objective on held-out text, for the task of sentence pairs that this text allows.
+    pairs: the task of sentence pairs, if any.
+    masking: the units that are masked, such as whole words.
+    warmup: fraction of the steps in which the learning rate rises.
+    beta2: of AdamW.
     """
     rule = MaskRule.from_tokenizer(data.tokenizer, settings.mask_rate, masking)
     heldout = HeldOut(
@@ -311,10 +348,12 @@ def common_setup(
         frequencies=data.frequencies,
         most=settings.heldout_examples,
     )
+    options = build_options(settings, device)
+
     return {
         "rule": rule,
         "heldout": heldout,
-        "options": replace(build_options(settings, device), warmup=warmup, beta2=beta2),
+        "options": replace(options, warmup=warmup, beta2=beta2),
         "length": Length(settings.steps, settings.minutes),
         "gradient_accumulation": settings.gradient_accumulation,
         "resume": settings.resume,
@@ -324,9 +363,11 @@ def common_setup(
 
 
 def new_config(settings: Pretrain) -> EncoderConfig:
-    """Config of a new model, except its vocabulary and dropout."""
+    """Config of a new model, except its vocabulary and dropout, which `new_model` sets."""
     config = SIZES[settings.model].replace(max_position_embeddings=settings.max_length)
     config = FAMILIES[settings.family or DEFAULT_MODEL_TYPE].new_config(config)
+
+    # Some objectives read in one direction only, or in both by two stacks of half the width.
     kind = kind_of(settings.objective)
     if kind == "forward":
         return config.replace(direction="forward")
@@ -336,10 +377,11 @@ def new_config(settings: Pretrain) -> EncoderConfig:
 
 
 def build_options(settings: recipes.CompleteSettings | Distill, device: torch.device) -> TrainingOptions:
+    """Options of the training loop. Also prepares this process: its memory on CPUs, else deterministic computation."""
     if device.type == "cpu":
         retain_freed_memory()
     elif settings.deterministic:
-        # Without this variable torch refuses matrix products in deterministic mode.
+        # Without this variable torch refuses matrix products on CUDA in deterministic mode.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
@@ -349,6 +391,7 @@ def build_options(settings: recipes.CompleteSettings | Distill, device: torch.de
     options["steps"] = settings.steps or recipes.STEPS
     options["device"] = device
     options["dtype"] = choose_dtype(settings.dtype, device)
+
     return TrainingOptions(**options)
 
 
@@ -368,15 +411,17 @@ def built_ahead(
     builders: int,
     is_local: bool = True,
 ) -> Callable[[int], Generator[Sequence[Batch], None, None]]:
-    """The micro-batches of each step: build(task) for all of tasks(first). Close the iterator to stop building.
+    """A function from a first step to the micro-batches of it and all following steps: build(task) for each task of
+    tasks(first). Close the iterator to stop building.
 
-    tasks: the rows of each step, from a first step on.
-    build: the micro-batches of a step.
+    tasks: from a first step to the rows of it and all following steps.
+    build: from the rows of a step to its micro-batches.
     device: where the training computes.
     builders: processes that build ahead; 0: a background thread does.
     is_local: whether the text is on this machine.
     """
-    # On CPUs no core is free to build ahead, which is worth it only while the text is waited for.
+    # On CPUs the training keeps all cores busy. Building ahead gains time only if the text comes from elsewhere, since
+    # the training then waits for it.
     if device.type == "cpu" and is_local:
         return lambda first: (build(task) for task in tasks(first))
     if builders:

@@ -1,4 +1,7 @@
-"""Distillation runs: teacher, student, vocabulary and text, trained with the loop of pre-training."""
+"""Distillation runs: teacher, student, vocabulary and text, trained with the loop of pre-training.
+
+Letters: V entries of the student's vocabulary, H hidden size of the teacher, S of the student.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,6 +26,7 @@ from bothways.model.states import plain_encoder
 from bothways.settings.pretrain import Distill
 from bothways.text.batch import Batch
 from bothways.text.corpus.sampler import MixedSampler
+from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes
 from bothways.training.pretraining import text_data
@@ -41,13 +45,13 @@ from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.pretraining.setup import PretrainingSetup, common_setup, open_run, open_text
 from bothways.training.run import Callbacks, Run
 
-VECTOR_WEIGHT = 10.0  # of text vectors, beside masked words: a distance of 0.1 then counts as one nat
-SAMPLE_TOKENS = 32_768  # of text to fit a projection
+VECTOR_WEIGHT = 10.0  # of the loss of text vectors, beside masked words: a distance of 0.1 then counts as one nat
+SAMPLE_TOKENS = 32_768  # of text, to fit a projection
 LONG = 512  # most tokens of a long example
 LONG_EXAMPLES = 0.2  # fraction of the steps with long examples
-BRIEF = 32  # tokens of a brief one: mostly a single sentence, as people write around a gap
-CYCLE = 20  # steps in which kinds of examples take turns
-# In the run directory.
+BRIEF = 32  # most tokens of a brief example: mostly a single sentence, as people write around a gap
+CYCLE = 20  # steps after which the kinds of examples repeat
+# Names in the run directory: the student before training, and the basis of its text vectors.
 STUDENT = "student"
 BASIS = "basis.safetensors"
 
@@ -57,7 +61,7 @@ class DistillationPlan:
     """Plan of a distillation.
 
     teacher: the model to learn from.
-    weights: of its losses.
+    weights: of the losses.
     student: layers and sizes of the student.
     positions: longest input of teacher and student, in tokens.
     """
@@ -88,21 +92,24 @@ def run(
 
         return run_static(settings)
 
+    # Before the run directory exists, so that a mistyped path, or a setting that does not fit, leaves nothing behind.
     text = open_text(settings) if data is None else None
     plan = make_plan(settings)
+
     with open_run("distill", settings, callbacks) as (run, processes, device):
         if text:
             tokenizer = prepare_tokenizer(settings, plan, text, run=run, processes=processes)
             data = text_data.read_data(text, tokenizer, new_vocabulary=False)
         assert data is not None
 
-        # A resumed run keeps its student, so that it is read again and not made again.
+        # The student is always read from the run directory: a resumed run goes on with the student that it has.
         basis_HS = start_once(settings, plan, data, run=run, processes=processes)
+        initial = checkpoint.load(run.directory / STUDENT)
         setup = build_setup(
             settings,
             plan,
             data,
-            initial=checkpoint.load(run.directory / STUDENT),
+            initial=initial,
             basis_HS=basis_HS,
             device=device,
         )
@@ -137,11 +144,12 @@ def make_plan(settings: Distill) -> DistillationPlan:
 
 
 def load_teacher(settings: Distill) -> Checkpoint:
-    """The teacher, checked: float weights, layers in one sequence, a tokenizer."""
+    """The teacher, checked: float weights, layers in one sequence, a tokenizer that fits `vocab_size`."""
     teacher = checkpoint.load(settings.teacher)
     check_plain(teacher.model)
-    plain_encoder(teacher.model)
+    plain_encoder(teacher.model)  # raises for a model of two stacks
     tokenizer = teacher.need_tokenizer()
+
     if settings.vocab_size:
         check_word_pieces(tokenizer, f"vocab_size ({settings.vocab_size})")
         if settings.vocab_size > len(tokenizer):
@@ -154,16 +162,18 @@ def choose_weights(settings: Distill, teacher: Checkpoint) -> Weights:
     learns_words = settings.purpose != "vectors"
     vectors = settings.vectors
     if vectors is None:
-        vectors = VECTOR_WEIGHT if settings.purpose != "words" else 0.0
+        vectors = 0.0 if settings.purpose == "words" else VECTOR_WEIGHT
+
     weights = Weights(
         words=learns_words,
         relations=settings.relations,
         hidden_states=settings.hidden_states,
         logits=settings.logits,
         vectors=vectors,
-        # If words are learned, passages are read with masks anyway.
+        # If words are learned, the student reads masked passages anyway; their vectors cost it no further pass.
         passage_vectors=vectors if learns_words else 0.0,
     )
+
     if weights.logits and "masked_words" not in teacher.model.heads:
         raise InputError(f"logits ({weights.logits:g}): {settings.teacher} has no masked-word head; leave them out")
     if not learns_words and not weights.of_passages and not weights.vectors:
@@ -179,10 +189,18 @@ def prepare_tokenizer(
     run: Run,
     processes: Processes,
 ) -> Tokenizer:
-    """The student's tokenizer: named by the settings or of the teacher, perhaps with a smaller vocabulary."""
+    """The student's tokenizer: named by the settings, else the teacher's; with `vocab_size`, a reduced vocabulary.
+
+    settings: of the run.
+    plan: has the teacher.
+    text: whose words are counted to reduce the vocabulary.
+    run: whose directory a reduced vocabulary is saved in.
+    processes: of which the main process reduces it.
+    """
     tokenizer = Tokenizer.load(settings.tokenizer) if settings.tokenizer else plan.teacher.need_tokenizer()
     if not settings.vocab_size:
         return tokenizer
+
     make = partial(make_vocabulary, text, tokenizer, settings.vocab_size)
     return text_data.save_tokenizer_once(run.directory / "tokenizer", make, processes)
 
@@ -202,18 +220,20 @@ def start_once(
     run: Run,
     processes: Processes,
 ) -> Tensor:
-    """Write the student before training, which a resumed run keeps, to the run directory. Returns the basis.
+    """Make the student before training and write it to the run directory, unless it is there. Returns its basis.
 
     settings: of the run.
     plan: how the student is made.
     data: the text.
-    run: whose directory it is written to.
-    processes: of which the main process makes it.
+    run: whose directory the student is written to.
+    processes: of which the main process makes the student.
     """
     if processes.is_main_process and not (run.directory / BASIS).exists():
         initial, basis_HS = initial_student(settings, plan, data)
         checkpoint.save(initial, run.directory / STUDENT)
+        # Written last: a run that was killed before this line makes its student again.
         write_weights({"basis": basis_HS}, run.directory / BASIS)
+
     processes.barrier()
     return load_file(run.directory / BASIS)["basis"]
 
@@ -221,11 +241,14 @@ def start_once(
 def initial_student(
     settings: Distill, plan: DistillationPlan, data: text_data.PretrainingData
 ) -> tuple[Checkpoint, Tensor]:
-    """The student before training, and the directions [H, S] of the teacher's vectors that its own will follow.
+    """The student before training, and its basis: the directions [H, S] of the teacher's text vectors that the
+    student's text vectors will follow.
 
     settings: of the run.
     plan: how the student is made.
     data: the text.
+
+    InputError if the student of the settings does not fit the teacher.
     """
     teacher = plan.teacher
     weights = plan.weights
@@ -234,6 +257,7 @@ def initial_student(
     sample = sample_batches(build_sampler(settings, plan.positions, data), data)
     heads = PretrainingObjective().heads if weights.words else {}
 
+    # A projected student has a basis from here; for any other student it is found at the end.
     basis_HS: Tensor | None = None
     if settings.student:
         start = checkpoint.load(settings.student)
@@ -285,8 +309,8 @@ def sample_batches(sampler: MixedSampler, data: text_data.PretrainingData) -> li
 def vector_directions(teacher: Checkpoint, ids_V: Tensor, sample: Sequence[Batch], size: int) -> Tensor:
     """The main directions of the teacher's text vectors, [H, size]; all of them if the widths are equal.
 
-    teacher: the model of the vectors.
-    ids_V: its ids of the student's vocabulary.
+    teacher: the model that makes the text vectors.
+    ids_V: the teacher's ids of the student's vocabulary.
     sample: batches of the student's ids.
     size: number of directions.
     """
@@ -315,7 +339,7 @@ def build_setup(
     settings: of the run.
     plan: teacher and weights.
     data: the text.
-    initial: the student.
+    initial: the student before training.
     basis_HS: see `initial_student`.
     device: where the training computes.
     """
@@ -329,6 +353,11 @@ def build_setup(
     with same_random_numbers():
         module = objective.module(initial.model, settings.seed)
     logger.info(f"losses: {plan.weights.describe()}")
+
+    def build_heldout(pairs: PairTask) -> Distillation:
+        # Distillation has no sentence pairs.
+        return Distillation(plan.weights, teacher, data.unseen)
+
     return PretrainingSetup(
         initial=initial,
         module=module,
@@ -336,31 +365,45 @@ def build_setup(
         sampler=build_sampler(settings, plan.positions, data),
         title=f"Distillation from {settings.teacher.name}",
         recipe={"weights": asdict(plan.weights), "layers": plan.student.layers},
-        **common_setup(settings, data, device, lambda pairs: Distillation(plan.weights, teacher, data.unseen)),
+        **common_setup(settings, data, device, build_heldout),
     )
 
 
 def build_sampler(settings: Distill, positions: int, data: text_data.PretrainingData) -> MixedSampler:
-    """Steps of short examples, a quarter of them brief, and of long ones.
+    """Steps of short examples, a quarter of them brief, and of long examples.
 
     settings: of the run.
-    positions: longest input of teacher and student.
+    positions: longest input of teacher and student, in tokens.
     data: the text.
     """
     short = settings.max_length
     long = min(positions, LONG)
-    lengths = (short, short, long, min(short, BRIEF))
+    brief = min(short, BRIEF)
+    # By kind, as `build_cycle` numbers the kinds.
+    lengths = (short, short, long, brief)
     samplers = [
         data.sampler(length, "none", seed=settings.seed + index, batch_tokens=settings.batch_tokens)
         for index, length in enumerate(lengths)
     ]
-    return MixedSampler(samplers, build_cycle(LONG_EXAMPLES if long > short else 0.0))
+
+    long_examples = LONG_EXAMPLES if long > short else 0.0
+    return MixedSampler(samplers, build_cycle(long_examples))
 
 
 def build_cycle(long_examples: float) -> list[int]:
-    """Kinds of the steps of a cycle: short examples (1 and 0, each in an order of its own) and brief ones (3) in turn,
-    and this fraction of long examples (2), evenly spread."""
-    counts = [int(round(step * long_examples, 9)) for step in range(CYCLE + 1)]
-    are_long = [after > before for before, after in itertools.pairwise(counts)]
-    short = itertools.cycle((1, 0, 1, 3))
-    return [2 if is_long else next(short) for is_long in are_long]
+    """The kind of each step of a cycle.
+
+    0 and 1: short examples, each kind in an order of its own.
+    2: long examples, evenly spread.
+    3: brief examples.
+
+    long_examples: the fraction of the steps with long examples.
+
+    >>> build_cycle(0.2)
+    [1, 0, 1, 3, 2, 1, 0, 1, 3, 2, 1, 0, 1, 3, 2, 1, 0, 1, 3, 2]
+    """
+    # How many long examples there are before each step. Rounded: an inexact product may be just below a whole number.
+    num_long = [int(round(step * long_examples, 9)) for step in range(CYCLE + 1)]
+    are_long = [after > before for before, after in itertools.pairwise(num_long)]
+    others = itertools.cycle((1, 0, 1, 3))
+    return [2 if is_long else next(others) for is_long in are_long]

@@ -1,4 +1,7 @@
-"""Initial student: kept layers of the teacher, or the teacher projected to another width."""
+"""Initial student: kept layers of the teacher, or the teacher projected to another width.
+
+Letters: V entries of the student's vocabulary, H hidden size of the teacher, S of the student.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +25,9 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 class StudentPlan:
     """How the student is made from the teacher.
 
-    layers: of the teacher, one for each layer of the student.
-    hidden_size, intermediate_size: of the student.
+    layers: indices of layers of the teacher, one for each layer of the student.
+    hidden_size: of the student.
+    intermediate_size: of the student's feed-forward layers.
     """
 
     layers: tuple[int, ...]
@@ -31,6 +35,7 @@ class StudentPlan:
     intermediate_size: int
 
     def config(self, teacher: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
+        """The config of the student, whose heads are as wide as the teacher's; without dropout."""
         return with_dropout(teacher, 0.0).replace(
             num_hidden_layers=len(self.layers),
             hidden_size=self.hidden_size,
@@ -41,18 +46,21 @@ class StudentPlan:
         )
 
     def keeps_width(self, teacher: EncoderConfig) -> bool:
+        """Whether the student is as wide as the teacher, so that weights can be copied."""
         return (self.hidden_size, self.intermediate_size) == (teacher.hidden_size, teacher.intermediate_size)
 
 
 def plan_student(
     teacher: EncoderConfig, *, keep_layers: Sequence[int], num_layers: int | None, hidden_size: int | None
 ) -> StudentPlan:
-    """Check the sizes of the student and fill in sizes that are not set (InputError).
+    """Check the sizes of the student, and fill in the sizes that are not set.
 
-    teacher: its config.
-    keep_layers: of the teacher; empty: evenly spaced ones.
-    num_layers: of the student; None: all of the teacher.
+    teacher: the teacher's config.
+    keep_layers: indices of the teacher's layers to keep; empty: `num_layers` evenly spaced layers.
+    num_layers: of the student; None: as many as the teacher has.
     hidden_size: of the student; None: as wide as the teacher.
+
+    InputError if the teacher cannot be cut or projected to these sizes.
     """
     depth = teacher.num_hidden_layers
     check_layers(keep_layers, depth, "teacher")
@@ -60,6 +68,7 @@ def plan_student(
     if count > depth:
         raise InputError(f"layers ({count}) is more than the {depth} of the teacher")
 
+    # A multiple of the head size, since the student keeps the teacher's size of heads and has fewer of them.
     hidden = hidden_size or teacher.hidden_size
     if hidden > teacher.hidden_size or hidden % teacher.head_size:
         raise InputError(
@@ -75,6 +84,7 @@ def plan_student(
         hidden_size=hidden,
         intermediate_size=inner,
     )
+
     if not plan.keeps_width(teacher):
         check_can_project(teacher)
     if count < depth and (teacher.full_attention_every > 1 or teacher.num_layer_groups):
@@ -95,18 +105,20 @@ def build_student(
     *,
     seed: int,
 ) -> tuple[Checkpoint, Tensor | None]:
-    """The student, and the basis of its hidden states in the teacher's, [H, S]; None if it has none or the same.
+    """The student, and the basis [H, S] of its hidden states in the teacher's; None if the widths are the same.
 
-    teacher: the model that it is made from.
-    plan: its layers and sizes.
+    teacher: the model that the student is made from.
+    plan: layers and sizes of the student.
     tokenizer: of the student.
     ids_V: the teacher's ids of the student's vocabulary.
-    heads: of the student, with their numbers of outputs.
-    sample: batches of the student's ids, used to fit a projection.
+    heads: names of the student's heads, with their numbers of outputs; 0: the vocabulary.
+    sample: batches of the student's ids, to fit a projection.
     seed: of weights that the teacher does not have.
     """
     source = teacher.model
     config = plan.config(source.config, tokenizer)
+
+    # A student of text vectors alone has no head, and keeps the pooler if the teacher has one.
     has_pooler = not heads and source.pooler is not None
     model = new_model(config, heads, seed, pooler=has_pooler)
     if "masked_words" in heads and "masked_words" not in source.heads:
@@ -121,7 +133,7 @@ def build_student(
         origin += f", projected from {source.config.hidden_size} to {config.hidden_size} dimensions"
     logger.info(f"the student starts from {origin}")
 
-    # All that describes the task of the teacher goes.
+    # The student has no task yet: fields that describe the task of the teacher are emptied.
     student = replace(
         teacher,
         model=model,
@@ -136,7 +148,10 @@ def build_student(
 
 
 def start_head_at_words(model: Model) -> None:
-    """Start a new head of masked words at the identity: a hidden state near a word's vector then predicts the word."""
+    """Start a new head of masked words at the identity: a hidden state near a word's vector then predicts the word.
+
+    model: is changed, in place.
+    """
     head = model.heads["masked_words"]
     assert isinstance(head, MaskedLMHead)
     with torch.no_grad():
