@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
-from bothways.base import log
+from bothways.base import terminal
 from bothways.cli import main
 from bothways.cli.verbs import VERBS
 from tests.fuzz import NASTY, mutated, mutated_bytes
@@ -129,7 +129,7 @@ def run(line: list[str], capture) -> int:
         raise AssertionError(f"{line!r:.2000} raised {error!r:.300}") from error
     printed = capture()
     assert status in (0, 1, 2), (line, status)
-    assert not log.CONTROLS.search(printed.out + printed.err), line
+    assert not terminal.CONTROLS.search(printed.out + printed.err), line
     if status == 1:
         assert printed.err.splitlines()[-1].startswith("bothways"), (line, printed.err)
     return int(str(status))
