@@ -6,6 +6,7 @@ Decoders, special tokens and templates are components of the file.
 """
 
 import json
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -120,6 +121,10 @@ class LibraryBackend:
         except BaseException as error:  # such as damaged normalization tables, which only some texts reveal
             raise _to_input_error(error) from None
         return [id_map.get(index, index) for index in ids] if id_map else ids
+
+    def packed_ids(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of each text as the bytes of 32-bit integers."""
+        return [array("i", self.ids(text)).tobytes() for text in texts]
 
     def token_spans(
         self,

@@ -3,12 +3,13 @@
 Encoding and decoding of a single text are in fast.py (BERT) and library.py (other encoders).
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from os import PathLike
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bothways.base.errors import InputError, format_count, shorten
 from bothways.base.io import Files
@@ -16,6 +17,10 @@ from bothways.text.tokenizer.characters import count_surrogates
 from bothways.text.tokenizer.fast import BertBackend, TokenSpan
 from bothways.text.tokenizer.library import LibraryBackend
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Value = TypeVar("Value")
 MIN_WINDOW_TEXT = 64  # tokens that must remain for the sliding text of a pair
@@ -119,6 +124,17 @@ class Encoding:
             row += [special] * (sequence * text.tokenizer.backend.num_separators)
             row += [value(sequence, span) for span in text.token_spans[first:last]]
         return [*row, special]
+
+
+class TokenArrays(NamedTuple):
+    """Texts as arrays of token ids, special tokens included: text n is ids[starts[n] : starts[n + 1]].
+
+    ids [T]: int32, of all texts one after another.
+    starts [N + 1]: int64.
+    """
+
+    ids: "NDArray[np.int32]"
+    starts: "NDArray[np.int64]"
 
 
 class Tokenizer:
@@ -312,30 +328,66 @@ class Tokenizer:
 
     def _encode_in_processes(self, columns: Sequence[Sequence[str]], processes: int) -> list[Encoding]:
         """The encodings of rows of texts. columns: the texts, and possibly the second texts."""
-        from bothways.text.tokenizer.worker_processes import encode_ids_parallel
-
         strings = list(chain(*columns))
-        ids_by_text = encode_ids_parallel(self, strings, processes)
-        tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(strings, ids_by_text, strict=True)]
+        arrays = self.encode_arrays(strings, processes=processes)
+        tokenized = [*self._tokenized(strings, arrays)]
 
         # The second text of a row stands num_rows after the first.
         num_rows = len(columns[0])
         return [self._encode_whole(tokenized[row::num_rows]) for row in range(num_rows)]
 
+    def encode_arrays(self, texts: Sequence[str], processes: int = 1) -> TokenArrays:
+        """Encode texts into one flat array of ids, without an object for each text: the ids of `encode_many`.
+
+        texts: the texts.
+        processes: number of processes; several pay off only for very many texts.
+
+        >>> entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "a"]
+        >>> tokenizer = Tokenizer({token: index for index, token in enumerate(entries)})
+        >>> ids, starts = tokenizer.encode_arrays(["Playing", "a play"])
+        >>> ids.tolist()
+        [2, 5, 6, 3, 2, 7, 5, 3]
+        >>> starts.tolist()
+        [0, 4, 8]
+        """
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise InputError("texts is a single string; give a list of texts: [text]")
+        if processes > 1:
+            from bothways.text.tokenizer.worker_processes import encode_parallel
+
+            return join_arrays(encode_parallel(self, texts, processes))
+
+        self.replaced_surrogates += count_surrogates("\n".join(texts))
+        parts = self.backend.packed_ids(texts)
+        first = array("i", [self.cls_id]).tobytes()
+        last = array("i", [self.sep_id]).tobytes()
+        joined = b"".join((first, (last + first).join(parts), last)) if parts else b""
+
+        starts = np.zeros(len(parts) + 1, np.int64)
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts)) // array("i").itemsize
+        np.cumsum(sizes + 2, out=starts[1:])
+        return TokenArrays(np.frombuffer(joined, np.int32), starts)
+
     def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
         """Encodings of the texts in blocks, in order, computed a few blocks ahead.
 
         texts: the texts.
-        processes: number of processes; see `encode_ids_ahead`.
+        processes: number of processes; see worker_processes.py.
         """
-        from bothways.text.tokenizer.worker_processes import BLOCK, encode_ids_ahead
+        from bothways.text.tokenizer.worker_processes import BLOCK, encode_ahead
 
         starts = range(0, len(texts), BLOCK)
-        ids_by_block = encode_ids_ahead(self, texts, processes)
-        for start, ids_by_text in zip(starts, ids_by_block, strict=True):
+        for start, arrays in zip(starts, encode_ahead(self, texts, processes), strict=True):
             block = texts[start : start + BLOCK]
-            tokenized = [TokenizedText(text, self, ids=ids) for text, ids in zip(block, ids_by_text, strict=True)]
-            yield [self._encode_whole([text]) for text in tokenized]
+            yield [self._encode_whole([text]) for text in self._tokenized(block, arrays)]
+
+    def _tokenized(self, texts: Sequence[str], arrays: TokenArrays) -> Iterator[TokenizedText]:
+        """Texts whose ids are computed already."""
+        ids = arrays.ids.tolist()
+        for text, (start, end) in zip(texts, pairwise(arrays.starts.tolist()), strict=True):
+            yield TokenizedText(text, self, ids=ids[start + 1 : end - 1])
 
     def encode_windows(
         self,
@@ -435,6 +487,18 @@ class Tokenizer:
     def _encode_whole(self, texts: Iterable[TokenizedText]) -> Encoding:
         """The encoding of all tokens of one or two texts."""
         return self.build_encoding([(text, 0, len(text.ids)) for text in texts])
+
+
+def join_arrays(blocks: Iterable[TokenArrays]) -> TokenArrays:
+    """The texts of all blocks."""
+    import numpy as np
+
+    ids = [np.zeros(0, np.int32)]
+    starts = [np.zeros(1, np.int64)]
+    for block in blocks:
+        ids.append(block.ids)
+        starts.append(block.starts[1:] + starts[-1][-1])
+    return TokenArrays(np.concatenate(ids), np.concatenate(starts))
 
 
 def _in_id_order(vocab: dict[str, int]) -> list[str]:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
+Cached = TypeVar("Cached")
 
 
 class AddedToken(NamedTuple):
@@ -84,24 +85,24 @@ class WordPiece:
         }
 
 
-class BoundedCache(dict[str, tuple[int, ...]]):
+class BoundedCache(dict[str, Cached]):
     """Caches a function of a string. Holds at most two generations of `limit` strings; long ones are not cached."""
 
     MAX_LENGTH = 64
 
-    def __init__(self, function: Callable[[str], tuple[int, ...]], *, limit: int = 1 << 18) -> None:
+    def __init__(self, function: Callable[[str], Cached], *, limit: int = 1 << 18) -> None:
         super().__init__()
         self.function = function
         self.limit = limit
-        self.previous: dict[str, tuple[int, ...]] = {}
+        self.previous: dict[str, Cached] = {}
 
-    def __missing__(self, text: str) -> tuple[int, ...]:
+    def __missing__(self, text: str) -> Cached:
         cached = self.previous.get(text)
-        ids = self.function(text) if cached is None else cached
+        value = self.function(text) if cached is None else cached
 
         if len(text) <= self.MAX_LENGTH:
             if len(self) >= self.limit:
                 self.previous = dict(self)
                 self.clear()
-            self[text] = ids
-        return ids
+            self[text] = value
+        return value

@@ -11,24 +11,19 @@ from importlib.util import find_spec
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways.base.errors import InputError, flag
 from bothways.base.log import logger
+
+if TYPE_CHECKING:
+    from bothways.text.tokenizer.tokenizer import TokenArrays, Tokenizer
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 BLOCK = 2000  # texts that a process encodes at a time
 TRIES = 4  # how often a task is started whose process is killed
-
-
-class TextEncoder(Protocol):
-    """A Tokenizer, of which this module needs only the encoding of a text and the count of lone surrogates."""
-
-    replaced_surrogates: int
-
-    def ids(self, text: str) -> list[int]: ...
 
 
 def are_fewer(items: Iterator[Item], number: int) -> tuple[bool, Iterator[Item]]:
@@ -144,8 +139,8 @@ def in_order(
         logger.warning("a worker process was killed; its work begins again")
 
 
-def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> Iterator[list[list[int]]]:
-    """The ids of the texts in blocks, in order, computed a few blocks ahead.
+def encode_ahead(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> Iterator["TokenArrays"]:
+    """The texts as arrays in blocks, in order, computed a few blocks ahead.
 
     tokenizer: encodes the texts.
     texts: the texts.
@@ -157,7 +152,7 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
     starts = range(0, len(texts), BLOCK)
     if find_spec("joblib") is None:
         for start in starts:
-            yield [*map(tokenizer.ids, texts[start : start + BLOCK])]
+            yield tokenizer.encode_arrays(texts[start : start + BLOCK])
         return
 
     from joblib.externals.loky import get_reusable_executor
@@ -170,7 +165,7 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
         initargs=(tokenizer,),
     )
     remaining = iter(starts)
-    running: deque[Future[tuple[list[list[int]], int]]] = deque()
+    running: deque[Future[tuple[TokenArrays, int]]] = deque()
     with killed_processes_reported(processes, "encode text"):
         while True:
             for start in islice(remaining, 2 * processes + 1 - len(running)):
@@ -179,40 +174,38 @@ def encode_ids_ahead(tokenizer: TextEncoder, texts: Sequence[str], processes: in
                 return
 
             # A process counts in its own copy of the tokenizer.
-            rows, replaced = running.popleft().result()
+            block, replaced = running.popleft().result()
             tokenizer.replaced_surrogates += replaced
-            yield rows
+            yield block
 
 
-def encode_ids_parallel(tokenizer: TextEncoder, texts: Sequence[str], processes: int) -> list[list[int]]:
-    """The ids of each text, in order, once all are computed.
+def encode_parallel(tokenizer: "Tokenizer", texts: Sequence[str], processes: int) -> Iterator["TokenArrays"]:
+    """The texts as arrays in blocks, in order.
 
     tokenizer: encodes the texts.
     texts: the texts.
-    processes: number of processes, which end with the call.
+    processes: number of processes, which end with the iterator.
     """
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     with worker_pool(processes, "encode text", _set_tokenizer, tokenizer) as pool:
-        rows: list[list[int]] = []
-        for block_rows, replaced in pool.map(_encode, blocks):
-            rows += block_rows
+        for block, replaced in pool.map(_encode, blocks):
             tokenizer.replaced_surrogates += replaced
-        return rows
+            yield block
 
 
 # --- in the processes that encode -------------------------------------------------------------------------------------
 
-_tokenizer: TextEncoder  # sent once per process, not with every block
+_tokenizer: "Tokenizer"  # sent once per process, not with every block
 
 
-def _set_tokenizer(tokenizer: TextEncoder) -> None:
+def _set_tokenizer(tokenizer: "Tokenizer") -> None:
     global _tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _tokenizer = tokenizer
 
 
-def _encode(texts: Sequence[str]) -> tuple[list[list[int]], int]:
-    """The ids of these texts, and the number of lone surrogates in them."""
+def _encode(texts: Sequence[str]) -> tuple["TokenArrays", int]:
+    """These texts as arrays, which travel as one block of bytes, and the number of lone surrogates in them."""
     before = _tokenizer.replaced_surrogates
-    rows = [_tokenizer.ids(text) for text in texts]
-    return rows, _tokenizer.replaced_surrogates - before
+    block = _tokenizer.encode_arrays(texts)
+    return block, _tokenizer.replaced_surrogates - before

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -541,3 +542,11 @@ def test_texts_are_lower_cased_before_the_normalizer(ours, saved):
     lowered.save(saved)
     assert Tokenizer.load(saved).ids("THE Cat") == lowered.ids("THE Cat")
     assert AutoTokenizer.from_pretrained(saved)("THE Cat", add_special_tokens=False).input_ids == lowered.ids("THE Cat")
+
+
+def test_arrays_hold_the_ids_of_all_encodings(directory):
+    tokenizer = Tokenizer.load(directory)
+    texts = [*fixture_lines()][:50]
+    ids, starts = tokenizer.encode_arrays(["", *texts])
+    rows = [encoding.ids for encoding in tokenizer.encode_many(["", *texts])]
+    assert [ids[start:end].tolist() for start, end in pairwise(starts.tolist())] == rows

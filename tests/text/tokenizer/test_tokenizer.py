@@ -4,6 +4,7 @@ import pickle
 import string
 import subprocess
 import sys
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from bothways import Tokenizer
 from bothways.base.errors import InputError
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
-from bothways.text.tokenizer.wordpiece import BoundedCache
+from bothways.text.tokenizer.wordpiece import AddedToken, BoundedCache
 
 WORDS = ["cat", "##s", "dog", "the", "do", "don", "can", "é", "\u0130", "\U0001f600"]
 CHARACTERS = list(string.digits + string.ascii_letters + string.punctuation)
@@ -323,3 +324,47 @@ def test_a_full_vocabulary_is_loaded_without_torch_and_numpy(tmp_path):
         "*(name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules))"
     )
     assert run(code, str(tmp_path)) == ["30522"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_arrays_hold_the_ids_of_all_encodings(tokenizer, processes):
+    texts = [
+        "",
+        "Two cats sat.",
+        " ",
+        "cats\x0b sat\u2028on \ud800 mats",
+        "caf\u00e9 [MASK] ##s",
+        "\U0010ffff",
+        "a" * 300,
+    ]
+    ids, starts = tokenizer.encode_arrays(texts, processes=processes)
+    encodings = tokenizer.encode_many(texts)
+
+    assert (ids.dtype, starts.dtype) == ("int32", "int64")
+    assert starts.tolist() == [0, *accumulate(map(len, encodings))]
+    assert ids.tolist() == [index for encoding in encodings for index in encoding.ids]
+
+
+def test_arrays_of_no_texts(tokenizer):
+    ids, starts = tokenizer.encode_arrays([])
+    assert ids.tolist() == []
+    assert starts.tolist() == [0]
+
+
+def test_arrays_count_lone_surrogates_in_each_text(tokenizer):
+    before = tokenizer.replaced_surrogates
+    # One at an end and one at a beginning are no pair.
+    tokenizer.encode_arrays(["a \ud83d", "\ude00 b"])
+    assert tokenizer.replaced_surrogates == before + 2
+
+
+def test_arrays_parse_added_tokens(tokenizer):
+    vocab = {**tokenizer.vocab, "<e>": len(tokenizer)}
+    added = Tokenizer(vocab, added=[AddedToken("<e>")])
+    ids, _ = added.encode_arrays(["<e> cats <e>", "cats"])
+    assert ids.tolist() == [*added.encode("<e> cats <e>").ids, *added.encode("cats").ids]
+
+
+def test_arrays_refuse_a_single_string(tokenizer):
+    with pytest.raises(InputError, match="single string"):
+        tokenizer.encode_arrays("cats")
