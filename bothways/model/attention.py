@@ -8,6 +8,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.config import EncoderConfig
@@ -30,11 +31,27 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * size, bias=config.linear_bias)
         self.output = nn.Linear(size, config.hidden_size, bias=config.linear_bias)
 
-    def forward(self, x_TH: Tensor, context: "Context") -> Tensor:
-        """[T, H] -> [T, H]"""
-        qkv_TX = self.qkv(x_TH)
-        attended_TH: Tensor = self.output(self.attend(x_TH, qkv_TX, context))
-        return attended_TH
+    def forward(self, x_TH: Tensor, context: "Context", rows_R: Tensor | None = None) -> Tensor:
+        """[T, H] -> [T, H]; with rows_R, the tokens that are read, [R, H]."""
+        attended_TH = self.attend(x_TH, self.project(x_TH, rows_R), context)
+        output_RH: Tensor = self.output(take_rows(attended_TH, rows_R))
+        return output_RH
+
+    def project(self, x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
+        """Queries, keys and values side by side, [T, 3H].
+
+        rows_R: tokens whose queries are needed; the others get a query of one of these, whose result nobody reads.
+        """
+        # Adapters and int8 have only the product as a whole.
+        if rows_R is None or type(self.qkv) is not nn.Linear:
+            qkv_TX: Tensor = self.qkv(x_TH)
+            return qkv_TX
+
+        size = self.qkv.out_features // 3
+        weight, bias = self.qkv.weight, self.qkv.bias
+        kv_TX = F.linear(x_TH, weight[size:], None if bias is None else bias[size:])
+        q_RX = F.linear(x_TH[rows_R], weight[:size], None if bias is None else bias[:size])
+        return torch.cat([spread_queries(q_RX, rows_R, len(x_TH)), kv_TX], 1)
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: "Context") -> Tensor:
         """Attention before the output projection, [T, H].
@@ -50,6 +67,22 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         attended_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout)
         return attended_TND.flatten(1)
+
+
+def take_rows(x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
+    """These rows, [R, H]; None: all."""
+    return x_TH if rows_R is None else x_TH[rows_R]
+
+
+def spread_queries(q_RX: Tensor, rows_R: Tensor, num_tokens: int) -> Tensor:
+    """Queries in the places of their tokens, [T, X]; in all other places the first query.
+
+    A gather, whose gradient is a sum: writing the queries to their places would give rows that occur twice the gradient
+    of both, each time.
+    """
+    slot_T = rows_R.new_zeros(num_tokens)
+    slot_T[rows_R] = torch.arange(len(rows_R), device=rows_R.device)
+    return q_RX.index_select(0, slot_T)
 
 
 @dataclass(frozen=True)

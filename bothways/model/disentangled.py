@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.attention import Attention, Context, Positions, Prepared
+from bothways.model.attention import Attention, Context, Positions, Prepared, take_rows
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.dropout import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm
@@ -78,6 +78,10 @@ class DisentangledAttention(Attention):
             # v1's key projection has no bias; its query projection and all later ones have one.
             self.position_key = nn.Linear(hidden, hidden, bias=not relative.joint) if "c2p" in relative.terms else None
             self.position_query = nn.Linear(hidden, hidden) if "p2c" in relative.terms else None
+
+    def project(self, x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
+        # Joint projections alternate by head, so queries are no block of the weight.
+        return super().project(x_TH, None if self.relative.joint else rows_R)
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
         q_TND, k_TND, v_TND = self.split_heads(qkv_TX)
@@ -235,14 +239,14 @@ class ConvolvedLayer(Layer):
         self.convolution_norm = norm(config)
         self.convolution_dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """norm(layer(x) + act(conv(x)))"""
+    def forward(self, x_TH: Tensor, context: Context, rows_R: Tensor | None = None) -> Tensor:
+        """norm(layer(x) + act(conv(x))), for all tokens before some are taken."""
         prepared = context.positions[self.attention.positions]
         assert isinstance(prepared, Distances)
         convolved_TH = self.convolve(x_TH, prepared.position_ids_T)
         convolved_TH = self.activation(self.convolution_dropout(convolved_TH))
         normed_TH: Tensor = self.convolution_norm(super().forward(x_TH, context) + convolved_TH)
-        return normed_TH
+        return take_rows(normed_TH, rows_R)
 
     def convolve(self, x_TH: Tensor, position_ids: Tensor) -> Tensor:
         """The convolution, [T, H]. A neighbour belongs to the same text if its position follows."""
