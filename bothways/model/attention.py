@@ -19,6 +19,8 @@ from bothways.text.batch import Batch
 class Attention(nn.Module):
     """Attention of one layer, without the residual and the norm around it."""
 
+    has_query_block = True  # whether queries are the first third of the joint projection
+
     def __init__(self, config: EncoderConfig, *, sides: Sides, positions: "Positions") -> None:
         """sides: how many tokens before and after it a token attends to. positions: of queries and keys."""
         super().__init__()
@@ -33,25 +35,41 @@ class Attention(nn.Module):
 
     def forward(self, x_TH: Tensor, context: "Context", rows_R: Tensor | None = None) -> Tensor:
         """[T, H] -> [T, H]; with rows_R, the tokens that are read, [R, H]."""
-        attended_TH = self.attend(x_TH, self.project(x_TH, rows_R), context)
-        output_RH: Tensor = self.output(take_rows(attended_TH, rows_R))
+        # Adapters and int8 have the product only as a whole.
+        if rows_R is None or type(self.qkv) is not nn.Linear or not self.has_query_block:
+            attended_RH = take_rows(self.attend(x_TH, self.qkv(x_TH), context), rows_R)
+        else:
+            query, key_value = split_queries(self.qkv)
+            attended_RH = self.attend_rows(
+                x_TH,
+                q_RX=F.linear(x_TH[rows_R], *query),
+                kv_TX=F.linear(x_TH, *key_value),
+                context=context,
+                rows_R=rows_R,
+            )
+        output_RH: Tensor = self.output(attended_RH)
         return output_RH
 
-    def project(self, x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
-        """Queries, keys and values side by side, [T, 3H].
+    def attend_rows(self, x_TH: Tensor, *, q_RX: Tensor, kv_TX: Tensor, context: "Context", rows_R: Tensor) -> Tensor:
+        """Attention of some tokens before the output projection, [R, H].
 
-        rows_R: tokens whose queries are needed; the others get a query of one of these, whose result nobody reads.
+        x_TH: the input of all tokens.
+        q_RX: queries of the rows.
+        kv_TX: keys and values of all tokens side by side.
+        context: the layout and the positions of the batch.
+        rows_R: the tokens.
         """
-        # Adapters and int8 have only the product as a whole.
-        if rows_R is None or type(self.qkv) is not nn.Linear:
-            qkv_TX: Tensor = self.qkv(x_TH)
-            return qkv_TX
+        is_plain = type(self) is Attention and type(self.positions) is Positions and self.sides == (-1, -1)
+        if is_plain and not torch.is_grad_enabled():
+            k_TND, v_TND = kv_TX.unflatten(-1, (2, self.num_heads, -1)).unbind(1)
+            q_RND = q_RX.unflatten(-1, (self.num_heads, -1))
+            attended_RND = context.layout.attend_first(q_RND, k_TND, v_TND, rows_R)
+            if attended_RND is not None:
+                return attended_RND.flatten(1)
 
-        size = self.qkv.out_features // 3
-        weight, bias = self.qkv.weight, self.qkv.bias
-        kv_TX = F.linear(x_TH, weight[size:], None if bias is None else bias[size:])
-        q_RX = F.linear(x_TH[rows_R], weight[:size], None if bias is None else bias[:size])
-        return torch.cat([spread_queries(q_RX, rows_R, len(x_TH)), kv_TX], 1)
+        # Attention of all tokens, most of whose queries stand for nothing: it is a small part of a layer.
+        qkv_TX = torch.cat([spread_queries(q_RX, rows_R, len(x_TH)), kv_TX], 1)
+        return self.attend(x_TH, qkv_TX, context)[rows_R]
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: "Context") -> Tensor:
         """Attention before the output projection, [T, H].
@@ -72,6 +90,14 @@ class Attention(nn.Module):
 def take_rows(x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
     """These rows, [R, H]; None: all."""
     return x_TH if rows_R is None else x_TH[rows_R]
+
+
+def split_queries(qkv: nn.Linear) -> tuple[tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
+    """Weight and bias of the queries, and of keys and values side by side."""
+    size = qkv.out_features // 3
+    query_bias = None if qkv.bias is None else qkv.bias[:size]
+    key_value_bias = None if qkv.bias is None else qkv.bias[size:]
+    return (qkv.weight[:size], query_bias), (qkv.weight[size:], key_value_bias)
 
 
 def spread_queries(q_RX: Tensor, rows_R: Tensor, num_tokens: int) -> Tensor:

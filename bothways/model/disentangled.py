@@ -73,15 +73,12 @@ class DisentangledAttention(Attention):
             self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
             self.query_bias = nn.Parameter(torch.zeros(hidden))
             self.value_bias = nn.Parameter(torch.zeros(hidden))
+            self.has_query_block = False  # queries, keys and values alternate by head
 
         if not relative.shared:
             # v1's key projection has no bias; its query projection and all later ones have one.
             self.position_key = nn.Linear(hidden, hidden, bias=not relative.joint) if "c2p" in relative.terms else None
             self.position_query = nn.Linear(hidden, hidden) if "p2c" in relative.terms else None
-
-    def project(self, x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
-        # Joint projections alternate by head, so queries are no block of the weight.
-        return super().project(x_TH, None if self.relative.joint else rows_R)
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: Context) -> Tensor:
         q_TND, k_TND, v_TND = self.split_heads(qkv_TX)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.attention import Context, take_rows
+from bothways.model.attention import Context, split_queries, take_rows
 from bothways.model.encoder import Encoder
 from bothways.model.int8 import is_int8
 from bothways.model.kernels import append_dummy_rows, append_dummy_text
@@ -50,7 +50,11 @@ def prepack(model: Model) -> Callable[..., Tensor]:
         # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
         prepacked[layer] = layer
         if isinstance(layer, Layer) and is_plain(layer):
-            prepacked[layer] = PrepackedLayer(layer, model.config.hidden_act)
+            prepacked[layer] = PrepackedLayer(
+                layer,
+                model.config.hidden_act,
+                picks_rows=layer is encoder.layer_sequence[-1],
+            )
     *layers, last = [prepacked[layer] for layer in encoder.layer_sequence]
 
     def forward(batch: Batch, rows_R: Tensor | None = None) -> Tensor:
@@ -111,9 +115,9 @@ def is_plain(layer: Layer) -> bool:
 class PrepackedLinear:
     """x W^T + b, followed by an activation or the sum with a residual."""
 
-    def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        self.bias = None if linear.bias is None else linear.bias.detach()
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, activation: str | None = None) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach().contiguous())
+        self.bias = None if bias_O is None else bias_O.detach()
         self.kind, self.algorithm = FUSED[activation] if activation else ("none", "")
 
     def __call__(self, x_TI: Tensor, residual_TO: Tensor | None = None) -> Tensor:
@@ -138,15 +142,22 @@ class PrepackedLinear:
 class PrepackedLayer:
     """The forward pass of `Layer`, without dropout."""
 
-    def __init__(self, layer: Layer, activation: str) -> None:
+    def __init__(self, layer: Layer, activation: str, *, picks_rows: bool = False) -> None:
+        """picks_rows: pack queries apart from keys and values too, for the layer whose rows are read."""
         self.layer = layer
         self.norm_first = layer.norm_first
-        self.qkv = PrepackedLinear(layer.attention.qkv)
-        self.attention_output = PrepackedLinear(layer.attention.output)
+        self.qkv = PrepackedLinear(layer.attention.qkv.weight, layer.attention.qkv.bias)
+        self.apart: tuple[PrepackedLinear, PrepackedLinear] | None = None
+        if picks_rows and layer.attention.has_query_block:
+            query, key_value = split_queries(layer.attention.qkv)
+            self.apart = PrepackedLinear(*query), PrepackedLinear(*key_value)
+        self.attention_output = PrepackedLinear(layer.attention.output.weight, layer.attention.output.bias)
 
         # A gate multiplies the activation of half of the product, so it cannot be fused.
-        self.inner = PrepackedLinear(layer.feed_forward.inner, None if layer.feed_forward.gated else activation)
-        self.output = PrepackedLinear(layer.feed_forward.output)
+        inner = layer.feed_forward.inner
+        fused = None if layer.feed_forward.gated else activation
+        self.inner = PrepackedLinear(inner.weight, inner.bias, fused)
+        self.output = PrepackedLinear(layer.feed_forward.output.weight, layer.feed_forward.output.bias)
 
     def __call__(self, x_TH: Tensor, context: Context, rows_R: Tensor | None = None) -> Tensor:
         """[T, H] -> [T, H]; with rows_R, [R, H]"""
@@ -162,8 +173,19 @@ class PrepackedLayer:
         return last_RH
 
     def attend(self, x_TH: Tensor, context: Context, rows_R: Tensor | None) -> Tensor:
-        """Attention before the output projection, [R, H]. Queries, keys and values are one packed product."""
-        return take_rows(self.layer.attention.attend(x_TH, self.qkv(x_TH), context), rows_R)
+        """Attention before the output projection, [R, H]."""
+        attention = self.layer.attention
+        if rows_R is None or self.apart is None:
+            return take_rows(attention.attend(x_TH, self.qkv(x_TH), context), rows_R)
+
+        query, key_value = self.apart
+        return attention.attend_rows(
+            x_TH,
+            q_RX=query(x_TH[rows_R]),
+            kv_TX=key_value(x_TH),
+            context=context,
+            rows_R=rows_R,
+        )
 
     def feed_forward(self, x_TH: Tensor) -> Tensor:
         """The values of the neurons, [T, I]."""

@@ -129,7 +129,7 @@ class BertLayer(NamedTuple):
             weights_nArS = softmax(q_nArD @ k_nASD.swapaxes(-1, -2))
             attended_rAD = (weights_nArS @ v_nASD).swapaxes(1, 2).reshape(q_rAD.shape)
             attended_RAD[rows] = attended_rAD if slots is None else attended_rAD[slots]
-        return attended_RAD.reshape(len(attended_RAD), -1)
+        return attended_RAD.reshape(len(attended_RAD), len(self.attention_output.weight_HO))
 
     def project(self, x_TH: Array, rows_R: Ids | None) -> Iterable[Array]:
         """Queries of the tokens that are read, and keys and values of all, by heads."""
