@@ -19,11 +19,13 @@ from bothways.inference.reading import ProgressOption, first_equal_rows, showing
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack, prepack_for_one_text
+from bothways.model.rows import read_states
 from bothways.text.batch import Batch
 from bothways.text.batching import delayed, sort_by_length, token_batches
 from bothways.text.tokenizer.tokenizer import Encoding
 
 Result = TypeVar("Result")
+RowsRead = Callable[..., Tensor | None]
 WeightVersions = list[tuple[int, int]]
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
@@ -77,12 +79,15 @@ class BatchRunner:
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
+        rows_read: RowsRead | None = None,
     ) -> list[Result]:
         """The results of reduce(hidden_TH, batch, ...) for each encoding, in the encodings' order.
 
         columns: further values per encoding; reduce receives the values of its batch.
         batch_tokens: maximum tokens of a batch; None: of this runner.
         progress: see ReadOptions.
+        rows_read: from a batch and the columns to the tokens whose states `reduce` reads, by which it indexes
+            (`HiddenRows`); None: all.
         """
         first_rows = first_equal_rows(encodings, columns)
         results: dict[int, Result] = {}
@@ -93,6 +98,7 @@ class BatchRunner:
             rows=sorted(set(first_rows)),
             batch_tokens=batch_tokens,
             progress=progress,
+            rows_read=rows_read,
         )
         for rows, reduced in batches:
             results.update(zip(rows, reduced, strict=True))
@@ -105,6 +111,7 @@ class BatchRunner:
         *columns: Sequence[Hashable],
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
+        rows_read: RowsRead | None = None,
     ) -> NDArray[np.float32]:
         """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
         first_rows = first_equal_rows(encodings, columns)
@@ -116,6 +123,7 @@ class BatchRunner:
             rows=distinct,
             batch_tokens=batch_tokens,
             progress=progress,
+            rows_read=rows_read,
         )
         vectors_NH = np.empty((0, self.model.config.hidden_size), np.float32)
         for rows, reduced in batches:
@@ -135,6 +143,7 @@ class BatchRunner:
         rows: Sequence[int],
         batch_tokens: int | None,
         progress: ProgressOption,
+        rows_read: RowsRead | None,
     ) -> Iterator[tuple[list[int], Iterable[Result]]]:
         """Batch by batch: its rows, and their results."""
         lengths = [*map(len, encodings)]
@@ -146,7 +155,9 @@ class BatchRunner:
             with torch.inference_mode():
                 is_short = len(batch_rows) == 1 and batch.num_tokens <= SHORT_TEXT
                 for_one_text = self.for_one_text() if is_short else None
-                hidden_TH = (for_one_text or hidden_states)(batch)
+                # Files of other libraries compute all tokens.
+                rows_R = rows_read(batch, *values) if rows_read and isinstance(self.model, Model) else None
+                hidden_TH = read_states(for_one_text or hidden_states, batch, rows_R)
                 return reduce(hidden_TH, batch, *values)
 
         num_tokens = 0

@@ -8,6 +8,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.config import EncoderConfig
@@ -17,6 +18,8 @@ from bothways.text.batch import Batch
 
 class Attention(nn.Module):
     """Attention of one layer, without the residual and the norm around it."""
+
+    has_query_block = True  # whether queries are the first third of the joint projection
 
     def __init__(self, config: EncoderConfig, *, sides: Sides, positions: "Positions") -> None:
         """sides: how many tokens before and after it a token attends to. positions: of queries and keys."""
@@ -30,11 +33,43 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * size, bias=config.linear_bias)
         self.output = nn.Linear(size, config.hidden_size, bias=config.linear_bias)
 
-    def forward(self, x_TH: Tensor, context: "Context") -> Tensor:
-        """[T, H] -> [T, H]"""
-        qkv_TX = self.qkv(x_TH)
-        attended_TH: Tensor = self.output(self.attend(x_TH, qkv_TX, context))
-        return attended_TH
+    def forward(self, x_TH: Tensor, context: "Context", rows_R: Tensor | None = None) -> Tensor:
+        """[T, H] -> [T, H]; with rows_R, the tokens that are read, [R, H]."""
+        # Adapters and int8 have the product only as a whole.
+        if rows_R is None or type(self.qkv) is not nn.Linear or not self.has_query_block:
+            attended_RH = take_rows(self.attend(x_TH, self.qkv(x_TH), context), rows_R)
+        else:
+            query, key_value = split_queries(self.qkv)
+            attended_RH = self.attend_rows(
+                x_TH,
+                q_RX=F.linear(x_TH[rows_R], *query),
+                kv_TX=F.linear(x_TH, *key_value),
+                context=context,
+                rows_R=rows_R,
+            )
+        output_RH: Tensor = self.output(attended_RH)
+        return output_RH
+
+    def attend_rows(self, x_TH: Tensor, *, q_RX: Tensor, kv_TX: Tensor, context: "Context", rows_R: Tensor) -> Tensor:
+        """Attention of some tokens before the output projection, [R, H].
+
+        x_TH: the input of all tokens.
+        q_RX: queries of the rows.
+        kv_TX: keys and values of all tokens side by side.
+        context: the layout and the positions of the batch.
+        rows_R: the tokens.
+        """
+        is_plain = type(self) is Attention and type(self.positions) is Positions and self.sides == (-1, -1)
+        if is_plain and not torch.is_grad_enabled():
+            k_TND, v_TND = kv_TX.unflatten(-1, (2, self.num_heads, -1)).unbind(1)
+            q_RND = q_RX.unflatten(-1, (self.num_heads, -1))
+            attended_RND = context.layout.attend_first(q_RND, k_TND, v_TND, rows_R)
+            if attended_RND is not None:
+                return attended_RND.flatten(1)
+
+        # Attention of all tokens, most of whose queries stand for nothing: it is a small part of a layer.
+        qkv_TX = torch.cat([spread_queries(q_RX, rows_R, len(x_TH)), kv_TX], 1)
+        return self.attend(x_TH, qkv_TX, context)[rows_R]
 
     def attend(self, x_TH: Tensor, qkv_TX: Tensor, context: "Context") -> Tensor:
         """Attention before the output projection, [T, H].
@@ -50,6 +85,30 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         attended_TND = context.layout.attend(q_TND, k_TND, v_TND, sides=self.sides, dropout=dropout)
         return attended_TND.flatten(1)
+
+
+def take_rows(x_TH: Tensor, rows_R: Tensor | None) -> Tensor:
+    """These rows, [R, H]; None: all."""
+    return x_TH if rows_R is None else x_TH[rows_R]
+
+
+def split_queries(qkv: nn.Linear) -> tuple[tuple[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
+    """Weight and bias of the queries, and of keys and values side by side."""
+    size = qkv.out_features // 3
+    query_bias = None if qkv.bias is None else qkv.bias[:size]
+    key_value_bias = None if qkv.bias is None else qkv.bias[size:]
+    return (qkv.weight[:size], query_bias), (qkv.weight[size:], key_value_bias)
+
+
+def spread_queries(q_RX: Tensor, rows_R: Tensor, num_tokens: int) -> Tensor:
+    """Queries in the places of their tokens, [T, X]; in all other places the first query.
+
+    A gather, whose gradient is a sum: writing the queries to their places would give rows that occur twice the gradient
+    of both, each time.
+    """
+    slot_T = rows_R.new_zeros(num_tokens)
+    slot_T[rows_R] = torch.arange(len(rows_R), device=rows_R.device)
+    return q_RX.index_select(0, slot_T)
 
 
 @dataclass(frozen=True)

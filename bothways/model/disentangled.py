@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.attention import Attention, Context, Positions, Prepared
+from bothways.model.attention import Attention, Context, Positions, Prepared, take_rows
 from bothways.model.config import EncoderConfig, RelativePositionsConfig
 from bothways.model.dropout import Dropout
 from bothways.model.layer import ACTIVATIONS, Layer, norm
@@ -73,6 +73,7 @@ class DisentangledAttention(Attention):
             self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
             self.query_bias = nn.Parameter(torch.zeros(hidden))
             self.value_bias = nn.Parameter(torch.zeros(hidden))
+            self.has_query_block = False  # queries, keys and values alternate by head
 
         if not relative.shared:
             # v1's key projection has no bias; its query projection and all later ones have one.
@@ -235,14 +236,14 @@ class ConvolvedLayer(Layer):
         self.convolution_norm = norm(config)
         self.convolution_dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """norm(layer(x) + act(conv(x)))"""
+    def forward(self, x_TH: Tensor, context: Context, rows_R: Tensor | None = None) -> Tensor:
+        """norm(layer(x) + act(conv(x))), for all tokens before some are taken."""
         prepared = context.positions[self.attention.positions]
         assert isinstance(prepared, Distances)
         convolved_TH = self.convolve(x_TH, prepared.position_ids_T)
         convolved_TH = self.activation(self.convolution_dropout(convolved_TH))
         normed_TH: Tensor = self.convolution_norm(super().forward(x_TH, context) + convolved_TH)
-        return normed_TH
+        return take_rows(normed_TH, rows_R)
 
     def convolve(self, x_TH: Tensor, position_ids: Tensor) -> Tensor:
         """The convolution, [T, H]. A neighbour belongs to the same text if its position follows."""

@@ -7,7 +7,7 @@ attention is imported where a config has it. Letters: T tokens, E embedding size
 import torch
 from torch import Tensor, nn
 
-from bothways.model.attention import Attention, Context, Positions, Rotary
+from bothways.model.attention import Attention, Context, Positions, Rotary, take_rows
 from bothways.model.config import EncoderConfig, GlobalTokensConfig, RandomBlocksConfig
 from bothways.model.dropout import Dropout
 from bothways.model.layer import Layer, norm
@@ -26,14 +26,17 @@ class Encoder(nn.Module):
         self.final_norm = norm(config) if config.norm == "pre" else nn.Identity()
         self.positions = [module for module in self.modules() if isinstance(module, Positions)]
 
-    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
-        """The last hidden states, [T, H], in the order of the batch's tokens."""
+    def forward(self, batch: Batch, context: Context | None = None, rows_R: Tensor | None = None) -> Tensor:
+        """The last hidden states, [T, H], in the order of the batch's tokens; with rows_R, of these tokens, [R, H]."""
         context = context or self.build_context(batch)
         x_TH = self.embeddings(batch)
-        for layer in self.layer_sequence:
+        *layers, last = self.layer_sequence
+        for layer in layers:
             x_TH = layer(x_TH, context)
-        last_TH: Tensor = self.final_norm(x_TH)
-        return last_TH
+
+        x_RH = last(x_TH, context) if rows_R is None else last(x_TH, context, rows_R)
+        last_RH: Tensor = self.final_norm(x_RH)
+        return last_RH
 
     def build_context(self, batch: Batch, layout: Layout | None = None) -> Context:
         """The context that the layers share for this batch. layout: None chooses the best one for device and dtype."""
@@ -64,8 +67,8 @@ class TwoStackEncoder(Encoder):
         self.back = nn.ModuleDict({"layers": backward_layers})
         self.positions += [module for module in self.back.modules() if isinstance(module, Positions)]
 
-    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
-        """[T, H]: H/2 features from the tokens before and H/2 from the tokens after."""
+    def forward(self, batch: Batch, context: Context | None = None, rows_R: Tensor | None = None) -> Tensor:
+        """[T, H]: H/2 features from the tokens before and H/2 from the tokens after; with rows_R, [R, H]."""
         context = context or self.build_context(batch)
         backward_layers = self.back["layers"]
         assert isinstance(backward_layers, nn.ModuleList)
@@ -75,7 +78,7 @@ class TwoStackEncoder(Encoder):
         for forward_layer, backward_layer in zip(self.layers, backward_layers, strict=True):
             forward_TH = forward_layer(forward_TH, context)
             backward_TH = backward_layer(backward_TH, context)
-        return torch.cat([forward_TH, backward_TH], dim=-1)
+        return take_rows(torch.cat([forward_TH, backward_TH], dim=-1), rows_R)
 
 
 class Embeddings(nn.Module):

@@ -35,10 +35,8 @@ def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
     oneDNN prepares a kernel for each new shape, which takes longer than a small product itself, and ragged batches
     rarely have equal token counts: a fifth of a small step, a tenth of MiniLM-L6's (docs/LOG.md). A GPU multiplies
     matrices in tiles of 64 rows and more, and chooses its kernel by their number."""
-    step = TOKEN_MULTIPLE if batch.num_tokens > FEW_TOKENS else TOKEN_MULTIPLE // 4
-    missing = -batch.num_tokens % step
-    is_half = weight.dtype is torch.bfloat16 or (weight.dtype is torch.float16 and weight.device.type == "cuda")
-    if not missing or not is_half or weight.device.type not in ("cpu", "cuda"):
+    missing = _num_missing(batch.num_tokens, weight)
+    if not missing:
         return batch
 
     dummy = batch.input_ids.new_zeros(missing)
@@ -53,6 +51,24 @@ def append_dummy_text(batch: Batch, weight: Tensor) -> Batch:
         lengths=torch.cat([batch.lengths, batch.lengths.new_tensor([missing])]),
         global_tokens=global_tokens,
     )
+
+
+def append_dummy_rows(rows_R: Tensor, weight: Tensor) -> Tensor:
+    """Rows to be computed, filled up as `append_dummy_text` does with tokens, by repeating the first one; without any
+    row, the first token's."""
+    if not len(rows_R):
+        rows_R = rows_R.new_zeros(1)
+    missing = _num_missing(len(rows_R), weight)
+    return torch.cat([rows_R, rows_R[:1].expand(missing)]) if missing else rows_R
+
+
+def _num_missing(count: int, weight: Tensor) -> int:
+    """Rows missing to the next multiple for which products with this weight are fast; 0 where any number is."""
+    is_half = weight.dtype is torch.bfloat16 or (weight.dtype is torch.float16 and weight.device.type == "cuda")
+    if not is_half or weight.device.type not in ("cpu", "cuda"):
+        return 0
+    step = TOKEN_MULTIPLE if count > FEW_TOKENS else TOKEN_MULTIPLE // 4
+    return -count % step
 
 
 def attention(bucket: Bucket, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.attention import Attention, Context
+from bothways.model.attention import Attention, Context, take_rows
 from bothways.model.config import EncoderConfig
 from bothways.model.dropout import Dropout
 
@@ -37,15 +37,27 @@ class Layer(nn.Module):
         self.feed_forward_norm = norm(config)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, x_TH: Tensor, context: Context) -> Tensor:
-        """[T, H] -> [T, H]"""
-        if self.norm_first:
-            x_TH = x_TH + self.dropout(self.attention(self.attention_norm(x_TH), context))
-            return x_TH + self.dropout(self.feed_forward(self.feed_forward_norm(x_TH)))
+    def forward(self, x_TH: Tensor, context: Context, rows_R: Tensor | None = None) -> Tensor:
+        """[T, H] -> [T, H]; with rows_R, the tokens that are read, [R, H]: of the others only keys and values are
+        made."""
+        if rows_R is not None and self.is_watched():
+            every_TH: Tensor = self(x_TH, context)
+            return every_TH[rows_R]
 
-        x_TH = self.attention_norm(x_TH + self.dropout(self.attention(x_TH, context)))
-        x_TH = self.feed_forward_norm(x_TH + self.dropout(self.feed_forward(x_TH)))
-        return x_TH
+        if self.norm_first:
+            attended_RH = self.attention(self.attention_norm(x_TH), context, rows_R)
+            x_RH = take_rows(x_TH, rows_R) + self.dropout(attended_RH)
+            return x_RH + self.dropout(self.feed_forward(self.feed_forward_norm(x_RH)))
+
+        attended_RH = self.attention(x_TH, context, rows_R)
+        x_RH = self.attention_norm(take_rows(x_TH, rows_R) + self.dropout(attended_RH))
+        x_RH = self.feed_forward_norm(x_RH + self.dropout(self.feed_forward(x_RH)))
+        return x_RH
+
+    def is_watched(self) -> bool:
+        """Whether hooks see the inputs of its parts (int8, importance of heads): these are to see all tokens."""
+        parts = (part for part in self.modules() if part is not self)
+        return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 class FeedForward(nn.Module):

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -40,6 +41,11 @@ class Layout(ABC):
         dropout: rate for the attention weights.
         bias: from queries and keys of some texts to a bias on their scores.
         """
+
+    def attend_first(self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, rows_R: Tensor) -> Tensor | None:
+        """Full attention of the first tokens of texts, without gradients and dropout, [R, N, D]; None if there is no
+        form for them, or if not all rows are first tokens: the form of a text must not depend on other texts."""
+        return None
 
 
 def choose_layout(lengths: Tensor, device: torch.device, dtype: torch.dtype, has_bias: bool = False) -> Layout:
@@ -94,6 +100,34 @@ class Bucketed(Layout):
             attended_NnSD = kernels.attention(bucket, q, k, v, mask=mask, dropout=dropout)
             attended.append(bucket.ungather(attended_NnSD))
         return attended[0] if len(attended) == 1 else torch.cat(attended)
+
+    def attend_first(self, q_RND: Tensor, k_TND: Tensor, v_TND: Tensor, rows_R: Tensor) -> Tensor | None:
+        if q_RND.device.type != "cpu":
+            return None
+        rows = rows_R.numpy()
+        starts = self.first_tokens.numpy()
+        texts = np.searchsorted(starts, rows, side="right") - 1
+        if not np.array_equal(starts[texts], rows):
+            return None
+
+        # Texts whose query nobody needs get another one.
+        row_by_text = np.zeros(len(starts), np.int64)
+        row_by_text[texts] = np.arange(len(rows))
+        q_nND = q_RND[torch.from_numpy(row_by_text)]
+
+        attended: list[Tensor] = []
+        parts = zip(self.buckets, q_nND.split([bucket.n for bucket in self.buckets]), strict=True)
+        for bucket, q_bND in parts:
+            attended_Nb1D = kernels.attention(
+                bucket,
+                q_bND.transpose(0, 1)[:, :, None].contiguous(),
+                bucket.gather(k_TND),
+                v=bucket.gather(v_TND),
+                mask=bucket.key_mask,
+                dropout=0.0,
+            )
+            attended.append(attended_Nb1D[:, :, 0].transpose(0, 1))
+        return torch.cat(attended)[torch.from_numpy(texts)]
 
     def _window_blocks(self, sides: Sides, device: torch.device) -> block_sparse.Blocks:
         """The blocks of a window, which all layers with this window share."""

@@ -22,7 +22,7 @@ from bothways.model.heads import (
     num_features,
     pool_texts,
 )
-from bothways.model.kernels import append_dummy_text
+from bothways.model.kernels import append_dummy_rows, append_dummy_text
 from bothways.text.batch import Batch
 
 # Heads of their own kind; all others are linear classifiers, for classes and tokens with one output per label.
@@ -55,12 +55,18 @@ class Model(nn.Module):
             {name: build_head(name, config, num_outputs) for name, num_outputs in self.num_outputs.items()}
         )
 
-    def forward(self, batch: Batch, context: Context | None = None) -> Tensor:
-        """The last hidden states, [T, H]."""
+    def forward(self, batch: Batch, context: Context | None = None, rows_R: Tensor | None = None) -> Tensor:
+        """The last hidden states, [T, H]; with rows_R, the states of these tokens, [R, H], for which the last layer
+        computes only them."""
         # A context belongs to the tokens of its batch, so only a batch without one gets more of them.
         padded = batch
         if context is None:
             padded = append_dummy_text(batch, self.encoder.embeddings.words.weight)
+
+        if rows_R is not None:
+            padded_rows = append_dummy_rows(rows_R, self.encoder.embeddings.words.weight)
+            hidden_RH: Tensor = self.encoder(padded, context, padded_rows)
+            return hidden_RH[: len(rows_R)]
 
         hidden_TH: Tensor = self.encoder(padded, context)
         if padded is batch:

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.model.attention import Context
+from bothways.model.attention import Context, split_queries, take_rows
 from bothways.model.encoder import Encoder
 from bothways.model.int8 import is_int8
-from bothways.model.kernels import append_dummy_text
+from bothways.model.kernels import append_dummy_rows, append_dummy_text
 from bothways.model.layer import Layer
 from bothways.model.model import Model
 from bothways.text.batch import Batch
@@ -30,7 +30,7 @@ FUSED = {
 }
 
 
-def prepack(model: Model) -> Callable[[Batch], Tensor]:
+def prepack(model: Model) -> Callable[..., Tensor]:
     """A function that computes the last hidden states [T, H] of a batch as `model` does, faster if possible.
 
     It has a copy of the current weights, for inference only. Models of other classes are returned unchanged, and layers
@@ -45,27 +45,33 @@ def prepack(model: Model) -> Callable[[Batch], Tensor]:
     if not is_bf16_on_cpu or is_int8(model) or not can_prepack():
         return model
 
-    prepacked: dict[nn.Module, Callable[[Tensor, Context], Tensor]] = {}
+    prepacked: dict[nn.Module, Callable[[Tensor, Context, Tensor | None], Tensor]] = {}
     for layer in encoder.layers:
         # Layers that do more than `Layer` stay as they are (DeBERTa's convolution).
         prepacked[layer] = layer
         if isinstance(layer, Layer) and is_plain(layer):
-            prepacked[layer] = PrepackedLayer(layer, model.config.hidden_act)
-    layers = [prepacked[layer] for layer in encoder.layer_sequence]
+            prepacked[layer] = PrepackedLayer(
+                layer,
+                model.config.hidden_act,
+                picks_rows=layer is encoder.layer_sequence[-1],
+            )
+    *layers, last = [prepacked[layer] for layer in encoder.layer_sequence]
 
-    def forward(batch: Batch) -> Tensor:
+    def forward(batch: Batch, rows_R: Tensor | None = None) -> Tensor:
         padded = append_dummy_text(batch, weight)
         context = encoder.build_context(padded)
         x_TH = encoder.embeddings(padded)
         for layer in layers:
-            x_TH = layer(x_TH, context)
-        last_TH: Tensor = encoder.final_norm(x_TH)[: batch.num_tokens]
-        return last_TH
+            x_TH = layer(x_TH, context, None)
+
+        padded_rows = None if rows_R is None else append_dummy_rows(rows_R, weight)
+        last_RH: Tensor = encoder.final_norm(last(x_TH, context, padded_rows))
+        return last_RH[: batch.num_tokens if rows_R is None else len(rows_R)]
 
     return forward
 
 
-def prepack_for_one_text(model: Model) -> Callable[[Batch], Tensor] | None:
+def prepack_for_one_text(model: Model) -> Callable[..., Tensor] | None:
     """A function that computes the last hidden states [S, H] of a batch of one text in float32, to within 1e-5 of the
     states that `model` computes; None if it has no other way than `model`. It has a copy of the weights of the layers.
     """
@@ -84,13 +90,13 @@ def prepack_for_one_text(model: Model) -> Callable[[Batch], Tensor] | None:
         return None
 
     packed: dict[nn.Module, OneTextLayer] = {layer: OneTextLayer(layer, model.config.hidden_act) for layer in plain}
-    layers = [packed[layer] for layer in encoder.layer_sequence]
+    *layers, last = [packed[layer] for layer in encoder.layer_sequence]
 
-    def forward(batch: Batch) -> Tensor:
+    def forward(batch: Batch, rows_R: Tensor | None = None) -> Tensor:
         x_SH: Tensor = encoder.embeddings(batch)
         for layer in layers:
             x_SH = layer.compute(x_SH)
-        return x_SH
+        return last.compute(x_SH, rows_R)
 
     return forward
 
@@ -109,9 +115,9 @@ def is_plain(layer: Layer) -> bool:
 class PrepackedLinear:
     """x W^T + b, followed by an activation or the sum with a residual."""
 
-    def __init__(self, linear: nn.Linear, activation: str | None = None) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        self.bias = None if linear.bias is None else linear.bias.detach()
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, activation: str | None = None) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach().contiguous())
+        self.bias = None if bias_O is None else bias_O.detach()
         self.kind, self.algorithm = FUSED[activation] if activation else ("none", "")
 
     def __call__(self, x_TI: Tensor, residual_TO: Tensor | None = None) -> Tensor:
@@ -136,30 +142,50 @@ class PrepackedLinear:
 class PrepackedLayer:
     """The forward pass of `Layer`, without dropout."""
 
-    def __init__(self, layer: Layer, activation: str) -> None:
+    def __init__(self, layer: Layer, activation: str, *, picks_rows: bool = False) -> None:
+        """picks_rows: pack queries apart from keys and values too, for the layer whose rows are read."""
         self.layer = layer
         self.norm_first = layer.norm_first
-        self.qkv = PrepackedLinear(layer.attention.qkv)
-        self.attention_output = PrepackedLinear(layer.attention.output)
+        self.qkv = PrepackedLinear(layer.attention.qkv.weight, layer.attention.qkv.bias)
+        self.apart: tuple[PrepackedLinear, PrepackedLinear] | None = None
+        if picks_rows and layer.attention.has_query_block:
+            query, key_value = split_queries(layer.attention.qkv)
+            self.apart = PrepackedLinear(*query), PrepackedLinear(*key_value)
+        self.attention_output = PrepackedLinear(layer.attention.output.weight, layer.attention.output.bias)
 
         # A gate multiplies the activation of half of the product, so it cannot be fused.
-        self.inner = PrepackedLinear(layer.feed_forward.inner, None if layer.feed_forward.gated else activation)
-        self.output = PrepackedLinear(layer.feed_forward.output)
+        inner = layer.feed_forward.inner
+        fused = None if layer.feed_forward.gated else activation
+        self.inner = PrepackedLinear(inner.weight, inner.bias, fused)
+        self.output = PrepackedLinear(layer.feed_forward.output.weight, layer.feed_forward.output.bias)
 
-    def __call__(self, x_TH: Tensor, context: Context) -> Tensor:
-        """[T, H] -> [T, H]"""
+    def __call__(self, x_TH: Tensor, context: Context, rows_R: Tensor | None = None) -> Tensor:
+        """[T, H] -> [T, H]; with rows_R, [R, H]"""
         layer = self.layer
         if self.norm_first:
-            x_TH = self.attention_output(self.attend(layer.attention_norm(x_TH), context), x_TH)
-            return self.output(self.feed_forward(layer.feed_forward_norm(x_TH)), x_TH)
+            attended_RH = self.attend(layer.attention_norm(x_TH), context, rows_R)
+            x_RH = self.attention_output(attended_RH, take_rows(x_TH, rows_R))
+            return self.output(self.feed_forward(layer.feed_forward_norm(x_RH)), x_RH)
 
-        x_TH = layer.attention_norm(self.attention_output(self.attend(x_TH, context), x_TH))
-        last_TH: Tensor = layer.feed_forward_norm(self.output(self.feed_forward(x_TH), x_TH))
-        return last_TH
+        attended_RH = self.attend(x_TH, context, rows_R)
+        x_RH = layer.attention_norm(self.attention_output(attended_RH, take_rows(x_TH, rows_R)))
+        last_RH: Tensor = layer.feed_forward_norm(self.output(self.feed_forward(x_RH), x_RH))
+        return last_RH
 
-    def attend(self, x_TH: Tensor, context: Context) -> Tensor:
-        """Attention before the output projection, [T, H]."""
-        return self.layer.attention.attend(x_TH, self.qkv(x_TH), context)
+    def attend(self, x_TH: Tensor, context: Context, rows_R: Tensor | None) -> Tensor:
+        """Attention before the output projection, [R, H]."""
+        attention = self.layer.attention
+        if rows_R is None or self.apart is None:
+            return take_rows(attention.attend(x_TH, self.qkv(x_TH), context), rows_R)
+
+        query, key_value = self.apart
+        return attention.attend_rows(
+            x_TH,
+            q_RX=query(x_TH[rows_R]),
+            kv_TX=key_value(x_TH),
+            context=context,
+            rows_R=rows_R,
+        )
 
     def feed_forward(self, x_TH: Tensor) -> Tensor:
         """The values of the neurons, [T, I]."""
@@ -174,13 +200,14 @@ class PrepackedLayer:
 class OneTextLayer(PrepackedLayer):
     """The forward pass of `Layer` for the tokens of one text, in BERT's layout."""
 
-    def compute(self, x_SH: Tensor) -> Tensor:
-        """[S, H] -> [S, H]"""
+    def compute(self, x_SH: Tensor, rows_R: Tensor | None = None) -> Tensor:
+        """[S, H] -> [S, H]; with rows_R, [R, H]"""
         qkv_S3ND = self.qkv(x_SH).unflatten(1, (3, self.layer.attention.num_heads, -1))
         q_1NSD, k_1NSD, v_1NSD = qkv_S3ND.permute(1, 2, 0, 3)[:, None].unbind()
-        attended_NSD = F.scaled_dot_product_attention(q_1NSD, k_1NSD, v_1NSD)[0]
-        attended_SH = attended_NSD.transpose(0, 1).flatten(1)
+        q_1NRD = q_1NSD if rows_R is None else q_1NSD[:, :, rows_R]
+        attended_NRD = F.scaled_dot_product_attention(q_1NRD, k_1NSD, v_1NSD)[0]
+        attended_RH = attended_NRD.transpose(0, 1).flatten(1)
 
-        x_SH = self.layer.attention_norm(self.attention_output(attended_SH, x_SH))
-        last_SH: Tensor = self.layer.feed_forward_norm(self.output(self.inner(x_SH), x_SH))
-        return last_SH
+        x_RH = self.layer.attention_norm(self.attention_output(attended_RH, take_rows(x_SH, rows_R)))
+        last_RH: Tensor = self.layer.feed_forward_norm(self.output(self.inner(x_RH), x_RH))
+        return last_RH

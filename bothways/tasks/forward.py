@@ -19,6 +19,7 @@ from bothways.model.config import encodes_separately
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
+from bothways.model.rows import pooled_rows, read_states, text_rows
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.pair_examples import PairBatch
 from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
@@ -89,7 +90,7 @@ def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> 
     """The pooled hidden state of each window, [W, H]; in a batch of more than max_tokens with checkpointing."""
 
     def encode(part: Batch) -> Tensor:
-        return model.text_states(model(part), part)
+        return model.text_states(read_states(model, part, text_rows(model.config, part)), part)
 
     if batch.num_tokens <= max_tokens:
         return encode(batch)
@@ -106,7 +107,8 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
     bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
 
     def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
-        return pool_rows(pooling)(model(part), part, part_bounds)
+        hidden_TH = read_states(model, part, pooled_rows(pooling, part))
+        return pool_rows(pooling)(hidden_TH, part, part_bounds)
 
     if batch.num_tokens <= max_tokens:
         rows_WH = encode(batch, bounds)

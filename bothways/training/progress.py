@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bothways.base.device import STEPS_BEFORE_CAP, cap_retained_memory, measure_peak_flops
 from bothways.base.errors import needs_package
@@ -41,6 +42,7 @@ def track_progress(
     options: TrainingOptions,
     config: EncoderConfig,
     batches: Sequence[Batch],
+    rows: Callable[[Batch], Tensor | None],
     board: bool,
     start: SavedCheckpoint | None,
     processes: Processes,
@@ -51,13 +53,14 @@ def track_progress(
     options: of the training loop.
     config: of the model, to count FLOPs per token.
     batches: a sample of the micro-batches, to count FLOPs per token.
+    rows: the tokens of a batch that are read; None: all.
     board: whether curves are written for TensorBoard.
     start: the checkpoint that the run resumes from.
     processes: whose hardware is measured, all together.
     """
     # Before the bar: the peak is measured, and both numbers stand in bothways.json.
     tokens = sum(batch.num_tokens for batch in batches)
-    flops = sum(training_flops(config, batch) for batch in batches) / max(1, tokens)
+    flops = sum(training_flops(config, batch, rows(batch)) for batch in batches) / max(1, tokens)
     peak = sum(processes.gather(measure_peak_flops(options.device, options.dtype)))
     run.update_metadata(flops_per_token=flops, peak_flops=peak)
     steps_before = start.progress.step if start else 0
@@ -83,8 +86,12 @@ def track_progress(
         yield record
 
 
-def training_flops(config: EncoderConfig, batch: Batch) -> int:
+def training_flops(config: EncoderConfig, batch: Batch, rows_R: Tensor | None = None) -> int:
     """FLOPs of the forward and backward pass for a batch with masked positions.
+
+    config: of the encoder.
+    batch: the tokens.
+    rows_R: the tokens that are read, for which alone the last layer has queries, output and feed-forward; None: all.
 
     A weight that a token meets costs 6: a multiplication and an addition in the forward pass, twice as many in the
     backward pass. A pair of query and key costs 12 per hidden unit, since it has two products: the score and the sum of
@@ -103,6 +110,9 @@ def training_flops(config: EncoderConfig, batch: Batch) -> int:
 
     # Each weight counts once for each token that it is multiplied with.
     weights = batch.num_tokens * config.num_hidden_layers * layer
+    if rows_R is not None:
+        keys_and_values = 2 * hidden**2
+        weights -= (batch.num_tokens - len(rows_R)) * (layer - keys_and_values)
     if embedding != hidden:
         weights += batch.num_tokens * embedding * hidden
     # The head of masked words: a transform, and the vocabulary.

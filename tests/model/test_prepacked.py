@@ -65,8 +65,8 @@ def test_a_packed_product_with_what_follows_it_is_rounded_once(activation, bias,
         "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     }  # fmt: skip
     for actual, expected in (
-        (PrepackedLinear(linear, activation)(x_TI), forms[activation](plain_TO)),
-        (PrepackedLinear(linear)(x_TI, residual_TO), plain_TO + residual_TO),
+        (PrepackedLinear(linear.weight, linear.bias, activation)(x_TI), forms[activation](plain_TO)),
+        (PrepackedLinear(linear.weight, linear.bias)(x_TI, residual_TO), plain_TO + residual_TO),
     ):
         # Half a unit in the last of eight digits, and what float32 sums and oneDNN's GELU leave.
         assert float(((actual - expected).abs() - expected.abs() / 256).max()) < 1e-3

@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.base.device import choose_device, choose_dtype, num_cores, single_thread
+from bothways.base.device import choose_device, choose_dtype, copy_to, num_cores, single_thread
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import muted
 from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.reading import ReadOptions, Rows, run_options, showing
-from bothways.inference.runner import BatchRunner, TokenModel
+from bothways.inference.runner import BatchRunner, RowsRead, TokenModel
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory, read_unchanged
@@ -32,6 +32,7 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
+from bothways.model.rows import pooled_rows, text_rows
 from bothways.tasks.pooling import Bounds, Pooling, pool_rows
 from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch
@@ -187,9 +188,10 @@ class EncoderBackend(TokenBackend):
         options: ReadOptions,
         reduce: Callable[..., Iterable[Tensor]],
         *columns: Sequence[Hashable],
+        rows_read: RowsRead | None = None,
     ) -> Rows:
         """The vectors reduce(hidden_TH, batch, ...) of each encoding (runner.py)."""
-        return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options))
+        return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options), rows_read=rows_read)
 
     def run_rows(
         self, windows: Sequence[Sequence[Encoding]], options: ReadOptions, outputs: Callable[[Tensor], Tensor]
@@ -239,13 +241,11 @@ class EncoderBackend(TokenBackend):
             return values.tolist(), ids.tolist()
 
         def guess(hidden_TH: Tensor, batch: Batch, rows_of_windows: list[tuple[int, ...]]) -> list[list[Words]]:
-            guesses = []
-            windows_SH = hidden_TH.split(batch.lengths.tolist())
-            for hidden_SH, rows_of_window in zip(windows_SH, rows_of_windows, strict=True):
-                guesses.append([guess_words(hidden_SH[row]) for row in rows_of_window])
-            return guesses
+            words = [guess_words(hidden_H) for hidden_H in hidden_TH[positions_in_batch(batch, rows_of_windows)]]
+            ends = np.cumsum([*map(len, rows_of_windows)])
+            return [words[end - len(rows) : end] for end, rows in zip(ends, rows_of_windows, strict=True)]
 
-        return self.runner.run(windows, guess, rows, **run_options(options))
+        return self.runner.run(windows, guess, rows, **run_options(options), rows_read=positions_in_batch)
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = self.pooling_kind(pooling)
@@ -273,10 +273,13 @@ class EncoderBackend(TokenBackend):
     def pooled_windows(
         self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
     ) -> Rows:
-        return self.run_vectors(windows, options, pool_rows(kind), rows)
+        def read(batch: Batch, bounds: list[Bounds]) -> Tensor | None:
+            return pooled_rows(kind, batch)
+
+        return self.run_vectors(windows, options, pool_rows(kind), rows, rows_read=read)
 
     def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
-        return self.run_vectors(windows, options, self.module.text_states)
+        return self.run_vectors(windows, options, self.module.text_states, rows_read=partial(text_rows, self.config))
 
     def head_scores(self, head: str, states_nH: Rows) -> Rows:
         with torch.inference_mode():
@@ -288,6 +291,13 @@ class EncoderBackend(TokenBackend):
         for name, value in sorted(self.model.encoder.state_dict().items()):
             rounded = value.detach().cpu().to(torch.bfloat16).contiguous()
             yield name, tuple(rounded.shape), (rounded.flatten().view(torch.uint8).numpy(),)
+
+
+def positions_in_batch(batch: Batch, rows_of_windows: Sequence[Sequence[int]]) -> Tensor:
+    """The index in T of each of these rows of the windows of a batch."""
+    starts_N = (batch.lengths.cumsum(0) - batch.lengths).tolist()
+    positions = [start + row for start, rows in zip(starts_N, rows_of_windows, strict=True) for row in rows]
+    return copy_to(torch.tensor(positions, dtype=torch.long), batch.input_ids.device)
 
 
 def _is_rounded(module: Model, exact: Model) -> bool:

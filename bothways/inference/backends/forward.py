@@ -5,7 +5,7 @@ docs/guide/forward.md explains it step by step. Letters: T tokens, N texts, S to
 H hidden size, E embedding size, A heads of size D, M masked tokens, V vocabulary, C classes; O outputs of a layer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -100,25 +100,63 @@ class BertLayer(NamedTuple):
     activation: Callable[[Array], Array]
     num_heads: int
 
-    def __call__(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
-        x_TH = self.attention_norm(x_TH + self.attention_output(self.attention(x_TH, runs)))
-        return self.output_norm(x_TH + self.output(self.activation(self.inner(x_TH))))
+    def __call__(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]], rows_R: Ids | None = None) -> Array:
+        """[T, H] -> [T, H]; with rows_R, the tokens that are read, ascending, [R, H]."""
+        attended_RH = self.attention(x_TH, runs, rows_R)
+        if rows_R is not None:
+            x_TH = x_TH[rows_R]
+        x_RH = self.attention_norm(x_TH + self.attention_output(attended_RH))
+        return self.output_norm(x_RH + self.output(self.activation(self.inner(x_RH))))
 
-    def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]]) -> Array:
+    def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]], rows_R: Ids | None) -> Array:
         """softmax(Q K^T / sqrt(D)) V within each text, in every head (Vaswani 2017, eq. 1)."""
-        qkv_T3AD = self.qkv(x_TH).reshape(len(x_TH), 3, self.num_heads, -1)
-        head_size = qkv_T3AD.shape[-1]
-        qkv_T3AD[:, 0] *= np.float32(head_size**-0.5)
+        q_RAD, k_TAD, v_TAD = self.project(x_TH, rows_R)
+        q_RAD *= np.float32(q_RAD.shape[-1] ** -0.5)
 
         # Texts of one length are one product each, so that nothing is computed for padding.
-        attended_TAD = np.empty_like(qkv_T3AD[:, 0])
+        attended_RAD = np.empty_like(q_RAD)
         for tokens, n, size in runs:
-            qkv_nS3AD = qkv_T3AD[tokens].reshape(n, size, 3, self.num_heads, head_size)
-            q_nASD, k_nASD, v_nASD = qkv_nS3AD.transpose(2, 0, 3, 1, 4)
-            weights_nASS = softmax(q_nASD @ k_nASD.swapaxes(-1, -2))
-            target_nSAD = attended_TAD[tokens].reshape(n, size, self.num_heads, head_size)
-            target_nSAD[:] = (weights_nASS @ v_nASD).swapaxes(1, 2)
-        return attended_TAD.reshape(len(x_TH), -1)
+            rows, slots = (tokens, None) if rows_R is None else rows_of_run(rows_R, tokens, n)
+            q_rAD = q_RAD[rows]
+            if slots is not None:
+                q_sAD = np.zeros((n * size, *q_rAD.shape[1:]), np.float32)
+                q_sAD[slots] = q_rAD
+                q_rAD = q_sAD
+
+            q_nArD, k_nASD, v_nASD = (
+                x_TAD.reshape(n, -1, *x_TAD.shape[1:]).swapaxes(1, 2) for x_TAD in (q_rAD, k_TAD[tokens], v_TAD[tokens])
+            )
+            weights_nArS = softmax(q_nArD @ k_nASD.swapaxes(-1, -2))
+            attended_rAD = (weights_nArS @ v_nASD).swapaxes(1, 2).reshape(q_rAD.shape)
+            attended_RAD[rows] = attended_rAD if slots is None else attended_rAD[slots]
+        return attended_RAD.reshape(len(attended_RAD), len(self.attention_output.weight_HO))
+
+    def project(self, x_TH: Array, rows_R: Ids | None) -> Iterable[Array]:
+        """Queries of the tokens that are read, and keys and values of all, by heads."""
+        if rows_R is None:
+            return self.qkv(x_TH).reshape(len(x_TH), 3, self.num_heads, -1).swapaxes(0, 1)
+
+        weight_HO, bias_O = self.qkv
+        size = len(bias_O) // 3
+        q_RX = Linear(weight_HO[:, :size], bias_O[:size])(x_TH[rows_R])
+        kv_TX = Linear(weight_HO[:, size:], bias_O[size:])(x_TH)
+        q_RAD = q_RX.reshape(len(q_RX), self.num_heads, size // self.num_heads)
+        return q_RAD, *kv_TX.reshape(len(kv_TX), 2, self.num_heads, -1).swapaxes(0, 1)
+
+
+def rows_of_run(rows_R: Ids, tokens: slice, n: int) -> tuple[slice, Ids | None]:
+    """The rows of one run of texts as a slice of all, and their places among the run's tokens: None where each text has
+    one row, since a product of one query a text then needs no places.
+
+    rows_R: ascending.
+    tokens: of the run.
+    n: number of texts in it.
+    """
+    first, last = np.searchsorted(rows_R, (tokens.start, tokens.stop))
+    slots = rows_R[first:last] - tokens.start
+    size = (tokens.stop - tokens.start) // n
+    is_one_a_text = np.array_equal(slots // size, np.arange(n))
+    return slice(first, last), None if is_one_a_text else slots
 
 
 class Bert:
@@ -148,8 +186,8 @@ class Bert:
             num_heads=self.config.num_attention_heads,
         )
 
-    def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
-        """The last hidden states, [T, H]."""
+    def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int], rows_R: Ids | None = None) -> Array:
+        """The last hidden states, [T, H]; with rows_R, the states of these tokens, [R, H]."""
         x_TH = self.embed(ids_T, segments_T, lengths)
         runs = [*equal_lengths(lengths)]
 
@@ -158,7 +196,7 @@ class Bert:
             for index in range(depth):
                 # Fewer layers than the depth are shared (Lan 2020).
                 layer = self.layers[index * len(self.layers) // depth]
-                x_TH = layer(x_TH, runs)
+                x_TH = layer(x_TH, runs, rows_R if index == depth - 1 else None)
         return x_TH
 
     def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:

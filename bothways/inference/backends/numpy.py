@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bothways.tasks.fill import Words
 
 Result = TypeVar("Result")
+RowsRead = Callable[..., NDArray[np.int64]]  # (lengths, values of further columns ...) -> ascending indices in T
 Reduce = Callable[..., Iterable[Result]]  # (hidden states [T, H], lengths, values of further columns ...)
 BATCH_TOKENS = 1024  # whose numbers stay in the caches of a core
 PIECE = 4096  # rows of the word table in memory at once, for the scores of all words
@@ -115,10 +116,20 @@ class NumpyBackend(TokenBackend):
     # --- outputs ------------------------------------------------------------------------------------------------------
 
     def run(
-        self, encodings: Sequence[Encoding], options: ReadOptions, reduce: Reduce[Result], *columns: Sequence[Hashable]
+        self,
+        encodings: Sequence[Encoding],
+        options: ReadOptions,
+        reduce: Reduce[Result],
+        *columns: Sequence[Hashable],
+        rows_read: RowsRead | None = None,
     ) -> list[Result]:
         """The results of reduce(hidden_TH, lengths, ...) for each encoding, in their order; equal ones are computed
-        once. columns: further values per encoding; `reduce` receives the values of its batch."""
+        once.
+
+        columns: further values per encoding; `reduce` receives the values of its batch.
+        rows_read: from the lengths and columns of a batch to the tokens that are read, whose states alone `reduce`
+            receives; None: all.
+        """
         first_rows = first_equal_rows(encodings, columns)
         lengths = [*map(len, encodings)]
         distinct = sort_by_length(sorted({*first_rows}), lengths)
@@ -128,8 +139,9 @@ class NumpyBackend(TokenBackend):
         def compute(rows: list[int]) -> list[Result]:
             ids_T, segments_T, lengths_N = token_arrays([encodings[row] for row in rows])
             values = [[column[row] for row in rows] for column in columns]
-            hidden_TH = self.bert(ids_T, segments_T, lengths_N.tolist())
-            return [*reduce(hidden_TH, lengths_N, *values)]
+            rows_R = None if rows_read is None else rows_read(lengths_N, *values)
+            hidden_RH = self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
+            return [*reduce(hidden_RH, lengths_N, *values)]
 
         # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
         # these, unless it is small.
@@ -155,17 +167,28 @@ class NumpyBackend(TokenBackend):
         def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Bounds]) -> Iterator[Rows]:
             for start, (first, last) in zip(lengths_N.cumsum() - lengths_N, bounds, strict=True):
                 x_SH = hidden_TH[start + first : start + last]
-                if kind == "cls":
-                    yield hidden_TH[start]
-                elif kind == "max":
-                    yield x_SH.max(0)
-                else:
-                    yield x_SH.sum(0)
+                yield x_SH.max(0) if kind == "max" else x_SH.sum(0)
 
+        if kind == "cls":
+            return self._first_states(windows, options)
         return stack(self.run(windows, options, pool, rows), self.config.hidden_size)
 
     def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+        if self.config.pooling != "mean":
+            return self._first_states(windows, options)
         return stack(self.run(windows, options, self.bert.text_states), self.config.hidden_size)
+
+    def _first_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+        """The state of the first token of each window."""
+
+        def first_tokens(lengths_N: Ids) -> Ids:
+            return lengths_N.cumsum() - lengths_N
+
+        def as_they_are(hidden_NH: Array, lengths_N: Ids) -> Array:
+            return hidden_NH
+
+        states = self.run(windows, options, as_they_are, rows_read=first_tokens)
+        return stack(states, self.config.hidden_size)
 
     def head_scores(self, head: str, states_nH: Rows) -> Rows:
         return self.bert.scores(head, states_nH)
@@ -191,16 +214,22 @@ class NumpyBackend(TokenBackend):
     ) -> list[list[Words]]:
         num_words = len(self.tokenizer)
 
-        def guess(hidden_TH: Array, lengths_N: Ids, rows_of_windows: list[tuple[int, ...]]) -> Iterator[list[Words]]:
-            for start, rows in zip(lengths_N.cumsum() - lengths_N, rows_of_windows, strict=True):
-                scores_MV = self.bert.word_scores(hidden_TH[start + np.array(rows, np.int64)])
+        def read(lengths_N: Ids, rows_of_windows: list[tuple[int, ...]]) -> Ids:
+            starts_N = lengths_N.cumsum() - lengths_N
+            positions = [start + row for start, rows in zip(starts_N, rows_of_windows, strict=True) for row in rows]
+            return np.array(positions, np.int64)
+
+        def guess(hidden_RH: Array, lengths_N: Ids, rows_of_windows: list[tuple[int, ...]]) -> Iterator[list[Words]]:
+            ends = np.cumsum([*map(len, rows_of_windows)])
+            for end, rows in zip(ends, rows_of_windows, strict=True):
+                scores_MV = self.bert.word_scores(hidden_RH[end - len(rows) : end])
                 powers_MV = np.exp(scores_MV - scores_MV.max(-1, keepdims=True))
                 words_MV = (powers_MV / powers_MV.sum(-1, keepdims=True))[:, :num_words]
                 best_Mk = top_k(words_MV, top)
                 best_probabilities_Mk = np.take_along_axis(words_MV, best_Mk, 1)
                 yield [*zip(best_probabilities_Mk.tolist(), best_Mk.tolist(), strict=True)]
 
-        return self.run(windows, options, guess, rows)
+        return self.run(windows, options, guess, rows, rows_read=read)
 
     def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
         raise needs_torch("attention weights")

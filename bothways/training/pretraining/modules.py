@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from bothways.base.rng import Purpose, derive_seed
+from bothways.model.attention import spread_queries, take_rows
 from bothways.model.config import EncoderConfig
 from bothways.model.disentangled import DisentangledAttention
 from bothways.model.heads import MaskedLMHead
-from bothways.model.kernels import append_dummy_text
+from bothways.model.kernels import append_dummy_rows, append_dummy_text
 from bothways.model.layer import ACTIVATIONS, Layer
 from bothways.model.model import Model, initialize
+from bothways.model.rows import HiddenRows
 from bothways.model.vocabulary_scores import sample_words
 from bothways.text.batch import Batch
 
@@ -49,8 +51,9 @@ class SpanBoundaryHead(nn.Module):
         self.second_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
 
-    def forward(self, x_TH: Tensor, positions_M: Tensor) -> Tensor:
-        """positions_M, ascending -> [M, E], to be multiplied with the embedding table."""
+    def forward(self, x_TH: Tensor | HiddenRows, positions_M: Tensor) -> Tensor:
+        """positions_M, ascending -> [M, E], to be multiplied with the embedding table. x_TH: the states, which are read
+        around the spans."""
         first_M, last_M = runs(positions_M)
         positions_MP = self.positions((positions_M - first_M).clamp(max=MAX_SPAN - 1))
 
@@ -135,7 +138,7 @@ class ReplacedTokenModel(nn.Module):
         """The generator's states at masked positions, [M, E], and its head."""
         words = self.generator.heads["masked_words"]
         assert isinstance(words, MaskedLMHead) and batch.masked_positions is not None
-        x_ME: Tensor = words(self.generator(batch)[batch.masked_positions])
+        x_ME: Tensor = words(self.generator(batch, rows_R=batch.masked_positions))
         return x_ME, words
 
     @property
@@ -185,8 +188,8 @@ class EnhancedMaskDecoder(nn.Module):
         generator = torch.Generator().manual_seed(derive_seed(seed, Purpose.EXTRAS))
         initialize(self.absolute_positions, config.initializer_range, generator)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Decoder states, from which masked words are predicted, [T, H]."""
+    def forward(self, batch: Batch, rows_R: Tensor | None = None) -> Tensor:
+        """Decoder states, from which masked words are predicted, [T, H]; with rows_R, of these tokens, [R, H]."""
         encoder = self.model.encoder
         num_tokens = batch.num_tokens
         batch = append_dummy_text(batch, encoder.embeddings.words.weight)
@@ -201,9 +204,19 @@ class EnhancedMaskDecoder(nn.Module):
         assert isinstance(attention, DisentangledAttention)
         _, k_TND, v_TND = attention.split_heads(attention.qkv(x_TH))
         queries_TH = x_TH + self.absolute_positions(batch.position_ids)
+
+        # A query attends to keys of the layer below, never to another query, so unread ones are left out at once.
+        count = num_tokens
+        filled_R = None
+        if rows_R is not None:
+            count = len(rows_R)
+            filled_R = append_dummy_rows(rows_R, encoder.embeddings.words.weight)
+        queries_RH = take_rows(queries_TH, filled_R)
         for _ in range(DECODER_STEPS):
-            q_TND, _, _ = attention.split_heads(attention.qkv(queries_TH))
-            mixed_TH = attention.output(attention.attend_with_bias(q_TND, k_TND, v_TND, context))
-            queries_TH = last.attention_norm(queries_TH + last.dropout(mixed_TH))
-            queries_TH = last.feed_forward_norm(queries_TH + last.dropout(last.feed_forward(queries_TH)))
-        return queries_TH[:num_tokens]
+            q_RND, _, _ = attention.split_heads(attention.qkv(queries_RH))
+            q_TND = q_RND if filled_R is None else spread_queries(q_RND, filled_R, len(x_TH))
+            attended_TH = attention.attend_with_bias(q_TND, k_TND, v_TND, context)
+            mixed_RH = attention.output(take_rows(attended_TH, filled_R))
+            queries_RH = last.attention_norm(queries_RH + last.dropout(mixed_RH))
+            queries_RH = last.feed_forward_norm(queries_RH + last.dropout(last.feed_forward(queries_RH)))
+        return queries_RH[:count]

@@ -22,6 +22,7 @@ from bothways.base.registry import Registry
 from bothways.model.heads import MaskedLMHead
 from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.model.model import Model
+from bothways.model.rows import read_states
 from bothways.settings.fields import OwnObjective
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, mask_tokens
@@ -29,7 +30,7 @@ from bothways.text.corpus.sampler import StepRows
 from bothways.text.corpus.sentence_pairs import PairTask, to_batch
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel
+from bothways.training.pretraining.modules import BoundaryModel, EnhancedMaskDecoder, ReplacedTokenModel, runs
 
 ObjectiveName = Literal["masked", "boundary", "enhanced", "replaced", "forward", "halves"]
 Predictions = Mapping[str, tuple[Tensor, Tensor]]  # binary tasks by name: predicted labels, gold labels
@@ -65,9 +66,17 @@ class PretrainingObjective(Objective):
         assert batch.masked_labels is not None and batch.labels is not None
         return {"masked_lm": len(batch.masked_labels), "next_sentence": int((batch.labels >= 0).sum())}
 
+    def rows(self, batch: Batch) -> Tensor | None:
+        """The tokens whose hidden states `losses` and `predictions` read; None: all. The last layer computes no others:
+        masked ones, and the first of each text, which a model with a head for pairs reads even where this objective
+        has no pairs."""
+        assert batch.masked_positions is not None
+        return torch.cat([batch.masked_positions, batch.first_tokens])
+
     def forward(self, module: nn.Module, batch: Batch) -> Any:
-        """Hidden states [T, H], or other outputs that `losses` and `predictions` need."""
-        return module(batch)
+        """Hidden states, which are indexed by positions in T (`HiddenRows`; a tensor [T, H] if `rows` is None), or
+        other outputs that `losses` and `predictions` need."""
+        return read_states(module, batch, self.rows(batch))
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         """Each loss by name, as (sum, count). Next sentence and sentence order share one head; examples that are not
@@ -90,7 +99,7 @@ class PretrainingObjective(Objective):
         if self.pairs == "none" or batch.labels is None:
             return {}
         assert isinstance(module, Model)
-        scores_N2 = module.text_scores("next_sentence", module.text_states(outputs, batch))
+        scores_N2 = module.text_scores("next_sentence", outputs[batch.first_tokens])
         return {PAIR_TASK_NAMES[self.pairs]: (scores_N2.argmax(-1), batch.labels)}
 
 
@@ -105,10 +114,19 @@ class SpanBoundary(PretrainingObjective):
         counts = super().counts(batch)
         return {**counts, "boundary": counts["masked_lm"]}
 
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+    def rows(self, batch: Batch) -> Tensor | None:
+        rows_R = super().rows(batch)
+        assert rows_R is not None and batch.masked_positions is not None
+        first_M, last_M = runs(batch.masked_positions)
+
+        # Adjacent spans share a token between them.
+        is_read_T = torch.zeros_like(batch.input_ids, dtype=torch.bool)
+        is_read_T[torch.cat([rows_R, first_M - 1, last_M + 1])] = True
+        return is_read_T.nonzero()[:, 0]
+
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
         assert isinstance(module, BoundaryModel)
-        hidden_TH: Tensor = module.model(batch)
-        return hidden_TH
+        return read_states(module.model, batch, self.rows(batch))
 
     def losses(self, module: nn.Module, batch: Batch, outputs: Any) -> dict[str, Loss]:
         assert isinstance(module, BoundaryModel)
@@ -156,6 +174,9 @@ class ReplacedTokens(PretrainingObjective):
         # DeBERTa v3 separates the gradients of the embedding table that ELECTRA shares (He 2021b, section 3.3).
         return ReplacedTokenModel(model, seed, apart=model.config.relative_positions is not None)
 
+    def rows(self, batch: Batch) -> Tensor | None:
+        return None
+
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None
         return {"masked_lm": len(batch.masked_labels), "replaced": batch.num_tokens}
@@ -197,6 +218,9 @@ class OneWay(PretrainingObjective):
     def mask(self, batch: Batch, step: StepRows, rows: Sequence[int], rule: MaskRule, *, seed: int) -> Batch:
         positions_M = torch.from_numpy(rule.is_ordinary[batch.input_ids.numpy()]).nonzero()[:, 0]
         return replace(batch, masked_positions=positions_M, masked_labels=batch.input_ids[positions_M])
+
+    def rows(self, batch: Batch) -> Tensor | None:
+        return None  # nearly all tokens are targets
 
     def counts(self, batch: Batch) -> dict[str, int]:
         assert batch.masked_labels is not None

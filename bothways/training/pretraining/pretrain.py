@@ -92,6 +92,7 @@ def train(setup: PretrainingSetup, data: PretrainingData, run: Run, processes: P
         options,
         model.config,
         batches=next(steps(0)),
+        rows=objective.rows,
         board=setup.tensorboard,
         start=saved,
         processes=processes,

@@ -34,7 +34,7 @@ from bothways.training.pretraining.distillation.objective import (
     Distillation,
     DistillationTeacher,
     Weights,
-    pool,
+    encode_texts,
 )
 from bothways.training.pretraining.distillation.shared_texts import TeacherIds, with_teacher_ids
 from bothways.training.pretraining.distillation.student import StudentPlan, build_student, plan_student
@@ -322,7 +322,7 @@ def vector_directions(teacher: Checkpoint, ids_V: Tensor, sample: Sequence[Batch
     vectors = []
     for batch in sample:
         batch = with_teacher_ids(batch, ids_V)
-        vectors.append(pool(model(batch), batch, teacher.pooling or "mean"))
+        vectors.append(encode_texts(model, batch, teacher.pooling or "mean"))
     return principal_directions([torch.cat(vectors)], size).contiguous()
 
 

@@ -22,6 +22,7 @@ from bothways.model.buckets import Bucket, build_buckets
 from bothways.model.heads import mean_pool
 from bothways.model.losses import Loss, logits_loss, vector_distance
 from bothways.model.model import Model
+from bothways.model.rows import pooled_rows, read_states
 from bothways.model.states import States, compute_states, queries_keys_values
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule
@@ -105,10 +106,15 @@ class DistillationTeacher:
     def vectors(self, batch: Batch) -> Tensor:
         """Vectors of texts, projected to the student's width, [N, S]."""
         with torch.no_grad():
-            vectors_NH = F.normalize(pool(self.model(batch), batch, self.pooling).float())
+            vectors_NH = F.normalize(encode_texts(self.model, batch, self.pooling).float())
             if self.basis_HS is None:
                 return vectors_NH
             return vectors_NH @ self.basis_HS.to(vectors_NH.device)
+
+
+def encode_texts(model: Model, batch: Batch, pooling: str) -> Tensor:
+    """The model's vector for each text, [N, H]."""
+    return pool(read_states(model, batch, pooled_rows(pooling, batch)), batch, pooling)
 
 
 def pool(hidden_TH: Tensor, batch: Batch, pooling: str) -> Tensor:
@@ -194,6 +200,9 @@ class Distillation(PretrainingObjective):
     def reads_passages(self) -> bool:
         return self.weights.words or bool(self.weights.of_passages) or bool(self.weights.passage_vectors)
 
+    def rows(self, batch: Batch) -> Tensor | None:
+        return None  # the teacher is followed in all tokens
+
     def counts(self, batch: Batch) -> dict[str, int]:
         assert isinstance(batch, shared_texts.DistillationBatch)
         counts = {name: batch.num_tokens for name in self.weights.of_passages}
@@ -271,7 +280,7 @@ class Distillation(PretrainingObjective):
             zeros = [value.sum().float() * 0 for value in module.model.encoder.parameters()]
             return torch.stack(zeros).sum(), 0
 
-        vectors_NS = pool(module.model(batch.texts), batch.texts, self.teacher.pooling)
+        vectors_NS = encode_texts(module.model, batch.texts, self.teacher.pooling)
         return vector_distance(vectors_NS, self.teacher.vectors(batch.teacher_texts))
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
