@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bothways.base.device import single_blas_thread
 from bothways.inference.backends.forward import Bert
-from bothways.inference.backends.numpy import single_blas_thread
 from bothways.model.config import SIZES, EncoderConfig
 from bothways.model.losses import forward_losses
 from bothways.model.model import Model

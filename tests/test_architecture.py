@@ -275,7 +275,7 @@ def test_the_check_of_imports_sees_them():
 
 
 def test_no_family_has_widened_a_layers_signature():
-    """Every layer of every family is layer(x, context); what all layers share travels in the context."""
+    """Every layer of every family is layer(x, context, rows); what all layers share travels in the context."""
     import bothways.model.disentangled  # noqa: F401  # a family imports its layers when it is used
     from bothways.model.attention import Context
     from bothways.model.encoder import Encoder
@@ -285,8 +285,8 @@ def test_no_family_has_widened_a_layers_signature():
         return [*inspect.signature(function).parameters][1:]
 
     kinds = [Layer, *Layer.__subclasses__()]
-    assert len(kinds) > 1 and all(taken(kind.forward) == ["x_TH", "context"] for kind in kinds)
-    assert all(taken(kind.forward) == ["batch", "context"] for kind in (Encoder, *Encoder.__subclasses__()))
+    assert len(kinds) > 1 and all(taken(kind.forward) == ["x_TH", "context", "rows_R"] for kind in kinds)
+    assert all(taken(kind.forward) == ["batch", "context", "rows_R"] for kind in (Encoder, *Encoder.__subclasses__()))
     assert [field.name for field in dataclasses.fields(Context)] == ["layout", "positions"]
 
 
