@@ -60,7 +60,8 @@ class Attention(nn.Module):
         rows_R: the tokens.
         """
         is_plain = type(self) is Attention and type(self.positions) is Positions and self.sides == (-1, -1)
-        if is_plain and not torch.is_grad_enabled():
+        has_dropout = self.training and self.dropout > 0
+        if is_plain and not has_dropout and not torch.is_grad_enabled():
             k_TND, v_TND = kv_TX.unflatten(-1, (2, self.num_heads, -1)).unbind(1)
             q_RND = q_RX.unflatten(-1, (self.num_heads, -1))
             attended_RND = context.layout.attend_first(q_RND, k_TND, v_TND, rows_R)

@@ -108,7 +108,7 @@ class BertLayer(NamedTuple):
         x_RH = self.attention_norm(x_TH + self.attention_output(attended_RH))
         return self.output_norm(x_RH + self.output(self.activation(self.inner(x_RH))))
 
-    def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]], rows_R: Ids | None) -> Array:
+    def attention(self, x_TH: Array, runs: Sequence[tuple[slice, int, int]], rows_R: Ids | None = None) -> Array:
         """softmax(Q K^T / sqrt(D)) V within each text, in every head (Vaswani 2017, eq. 1)."""
         q_RAD, k_TAD, v_TAD = self.project(x_TH, rows_R)
         q_RAD *= np.float32(q_RAD.shape[-1] ** -0.5)
