@@ -251,3 +251,14 @@ def test_numpy_has_the_states_of_the_same_rows(masked, make_model):
     assert np.allclose(ours_RH, bert(*tokens)[masked], atol=1e-6, rtol=0)
     with torch.no_grad():
         assert np.allclose(ours_RH, model(batch, rows_R=batch.masked_positions).numpy(), atol=1e-5, rtol=0)
+
+
+def test_a_training_forward_pass_without_gradients_has_dropout(make_model, global_seed):
+    model = make_model("bert").train()
+    for layer in model.encoder.layers[:-1]:
+        layer.eval()
+    model.encoder.layers[-1].attention.dropout = 0.5
+    batch = batch_of()
+    with torch.no_grad():
+        vectors = [model(batch, rows_R=batch.first_tokens) for _ in range(2)]
+    assert not torch.equal(*vectors)
