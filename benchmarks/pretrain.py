@@ -92,10 +92,10 @@ def new_model(options: argparse.Namespace) -> Any:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-    from bothways.training.loop import train_step
-    from bothways.training.pretraining.objectives import build_objective
+        from bothways.training.pretraining.objectives import build_objective
     from bothways.training.run_checkpoints import TrainingState
     from bothways.training.schedule import TrainingOptions
+    from bothways.training.step import StepQueue
     from bothways.training.trainer import Trainer
 
     model = new_model(options)
@@ -105,10 +105,13 @@ def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int
     losses = lambda module, batch: objective.losses(module, batch, objective.forward(module, batch))  # noqa: E731
     trainer = Trainer(model, losses, objective.counts, training)
     progress = TrainingState()
+    queue = StepQueue(trainer, progress.scale)
 
     def step(number: int) -> None:
         nonlocal progress
-        progress, _, _ = train_step(trainer, progress, [batches[number % len(batches)]])
+        queue.add(progress, [batches[number % len(batches)]])
+        if queue.is_full:
+            progress, _, _ = queue.read(progress)
 
     return step, model.config
 

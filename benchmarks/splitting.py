@@ -24,10 +24,10 @@ from bothways.settings import Pretrain
 from bothways.text.batch import Batch
 from bothways.text.corpus.documents import sample
 from bothways.training.distributed import Replica
-from bothways.training.loop import backward, read_losses
 from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.run import read_metrics
+from bothways.training.step import backward, read_losses
 
 SIZES = {
     "vocab_size": 499, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 200,

@@ -24,10 +24,10 @@ from bothways.text.corpus.masking import MaskRule
 from bothways.text.corpus.sampler import StepSampler
 from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.tokenizer.tokenizer import Tokenizer
-from bothways.training.loop import train_step
 from bothways.training.pretraining.objectives import build_objective, example_batch
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
+from bothways.training.step import train_step
 from bothways.training.trainer import Trainer
 
 PACKAGE = Path(bothways.__file__).parent

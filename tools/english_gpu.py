@@ -52,12 +52,12 @@ from bothways.text.corpus.sentence_pairs import ranges
 from bothways.text.corpus.token_store import TokenStore
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import SINGLE_PROCESS
-from bothways.training.loop import train_step
 from bothways.training.pretraining.distillation import distill
 from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.pretraining.setup import Length, PretrainingSetup, open_text
 from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run_checkpoints import TrainingState
+from bothways.training.step import StepQueue
 from bothways.training.trainer import Trainer
 
 PART = 28_000_000  # bytes
@@ -362,11 +362,15 @@ def steps_in(seconds: float, setup: PretrainingSetup, data: PretrainingData) -> 
     )
 
     times: list[float] = []
+    state = TrainingState()
+    queue = StepQueue(trainer, state.scale)
     with closing(build_steps(setup, data, setup.options, SINGLE_PROCESS)(0)) as batches:
         while len(times) < (1 + CYCLES) * distill.CYCLE and sum(times) < seconds / 8:
             began = time.monotonic()
-            train_step(trainer, TrainingState(), next(batches))
-            times.append(time.monotonic() - began)
+            queue.add(state, next(batches))
+            if queue.is_full:
+                queue.read(state)
+                times.append(time.monotonic() - began)
 
     timed = times[distill.CYCLE :] or times[1:] or times
     each = sum(timed) / len(timed)

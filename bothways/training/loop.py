@@ -1,4 +1,4 @@
-"""Training loop: gradient accumulation, gradient clipping, evaluation, checkpoints, metrics.
+"""Training loop: steps, evaluations, checkpoints, metrics.
 
 The model is any module whose losses a callable computes.
 """
@@ -6,27 +6,22 @@ The model is any module whose losses a callable computes.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bothways.base.errors import InputError, flag
-from bothways.base.rng import Purpose, derive_seed
 from bothways.model.losses import Counts, Losses
-from bothways.model.parameters import CPU
 from bothways.text.batch import Batch
-from bothways.training.distributed import SINGLE_PROCESS, Processes, gradient_sync, sum_by_name
+from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.run_checkpoints import NO_CHECKPOINTS, Checkpoints, SavedCheckpoint, TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped, catch_stop_signals
+from bothways.training.step import StepQueue
 from bothways.training.trainer import Trainer
 
-MAX_GRADIENT_NORM = 1.0  # larger gradients are scaled down to it
-AVERAGED_STEPS = 10  # of the moving average of the training loss
 Steps = Callable[[int], Iterator[Sequence[Batch]]]
 Write = Callable[[dict[str, Any]], None]  # of a row of metrics
 
@@ -44,6 +39,7 @@ def fit(
     start: SavedCheckpoint | None = None,
     processes: Processes = SINGLE_PROCESS,
     fingerprint: Callable[[Batch], str] = lambda batch: f"of {batch.num_tokens} tokens",
+    reads_late: bool | None = None,
 ) -> TrainingState:
     """Train a float32 module, computing in options.dtype; after training it is float32 on the CPU.
 
@@ -58,6 +54,8 @@ def fit(
     start: the checkpoint to resume from.
     processes: among which the micro-batches of a step are divided.
     fingerprint: names a batch in an error message.
+    reads_late: whether a step is queued before the loss of the last one is read, where that is possible; None: on a
+        GPU. Rows, weights and errors are the same.
 
     InputError if a loss is not finite; it names the batch by its fingerprint. With checkpoints, SIGTERM and Ctrl-C save
     after the current step and raise Stopped.
@@ -68,22 +66,16 @@ def fit(
     if options.evaluate_first and start is None:
         progress, _ = trainer.evaluate_and_record(progress, evaluate, write)
 
-    batches = steps(progress.step)
+    loop = Loop(
+        StepQueue(trainer, progress.scale, reads_late=reads_late),
+        steps(progress.step),
+        write,
+        checkpoints=checkpoints,
+        fingerprint=fingerprint,
+    )
     with catch_stop_signals(when=checkpoints.folder is not None) as stop_requested:
         while trainer.has_more(progress):
-            began = time.perf_counter()
-            micro_batches = next(batches)
-            progress, row, stop = train_step(trainer, progress, micro_batches, stop_requested)
-            _refuse_infinite(
-                row,
-                progress.step,
-                micro_batches,
-                fingerprint=fingerprint,
-                processes=processes,
-                checkpoints=checkpoints,
-            )
-            progress = replace(progress, seconds=progress.seconds + time.perf_counter() - began)
-            write({**progress.row, "split": "train", **row})
+            progress, stop = loop.advance(progress, stop_requested)
             is_last = not trainer.has_more(progress)
 
             metrics: Mapping[str, float] = {}
@@ -109,150 +101,81 @@ def _discard(row: dict[str, Any]) -> None:
     """Metrics in processes other than the main process."""
 
 
-def train_step(
-    trainer: Trainer,
-    progress: TrainingState,
-    micro_batches: Sequence[Batch],
-    stop_requested: Callable[[], bool] = lambda: False,
-) -> tuple[TrainingState, dict[str, Any], bool]:
-    """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop.
+class Loop:
+    """Runs the steps up to the next event: an evaluation, a checkpoint, a stop signal or the end.
 
-    trainer: the module with its optimizer.
-    progress: the state before the step.
-    micro_batches: the part of the step that this process computes.
-    stop_requested: whether this process was asked to stop.
+    steps: those that were queued; at an event all have been read.
+    batches: the micro-batches of this process for each step.
+    write: is called with a row of metrics per step.
+    checkpoints: of the run, for error messages.
+    fingerprint: names a batch in an error message.
     """
-    options = trainer.options
-    scale = progress.scale
-    lr_factor = trainer.learning_rate_factor(progress)
-    try:
-        losses = backward(
-            trainer.replica,
-            trainer.counts,
+
+    def __init__(
+        self,
+        steps: StepQueue,
+        batches: Iterator[Sequence[Batch]],
+        write: Write,
+        *,
+        checkpoints: Checkpoints,
+        fingerprint: Callable[[Batch], str],
+    ) -> None:
+        self.steps = steps
+        self.batches = batches
+        self.write = write
+        self.checkpoints = checkpoints
+        self.fingerprint = fingerprint
+
+        # Since when time counts as time of training that no row has.
+        self.began = 0.0
+
+    def advance(self, progress: TrainingState, stop_requested: Callable[[], bool]) -> tuple[TrainingState, bool]:
+        """Steps up to the next event: the state there, and whether any process was asked to stop.
+
+        progress: the state at the last event.
+        stop_requested: whether this process was asked to stop.
+        """
+        stop = False
+        self.began = time.perf_counter()
+        while True:
+            try:
+                self.steps.add(progress, next(self.batches))
+            except InputError:
+                # The steps before it are recorded, and an error in one of them comes first.
+                while self.steps.number:
+                    progress, _ = self._read(progress, stop_requested)
+                raise
+
+            # A signal can come while a row is written, so it is looked for before each reading.
+            is_event = self._is_event(progress, progress.step + self.steps.number)
+            while self.steps.number and (is_event or self.steps.is_full or stop_requested()):
+                progress, stop = self._read(progress, stop_requested)
+            if not self.steps.number:
+                return progress, stop
+
+    def _is_event(self, progress: TrainingState, step: int) -> bool:
+        trainer = self.steps.trainer
+        options = trainer.options
+        return step == trainer.last_step(progress) or options.evaluates_at(step) or options.saves_at(step)
+
+    def _read(self, progress: TrainingState, stop_requested: Callable[[], bool]) -> tuple[TrainingState, bool]:
+        """Read the numbers of the first queued step, and record them."""
+        micro_batches = self.steps.first.micro_batches
+        progress, row, stop = self.steps.read(progress, stop_requested)
+        _refuse_infinite(
+            row,
+            progress.step,
             micro_batches,
-            device=options.device,
-            seed=options.seed,
-            step=progress.step,
-            scale=scale.value,
-            processes=trainer.processes,
+            fingerprint=self.fingerprint,
+            processes=self.steps.trainer.processes,
+            checkpoints=self.checkpoints,
         )
-    except torch.OutOfMemoryError:
-        raise _memory_error(options.device, progress.step + 1, micro_batches) from None
-    norm = trainer.optimizer.step(lr_factor, MAX_GRADIENT_NORM, scale.value)
 
-    # After the optimizer, so that a GPU has its work while the losses are waited for.
-    own_losses = read_losses(losses)
-    own_tokens = sum(batch.num_tokens for batch in micro_batches)
-    gathered = trainer.processes.gather((own_losses, own_tokens, stop_requested()))
-    losses_by_name = sum_by_name(part for part, _, _ in gathered)
-    loss = sum(losses_by_name.values())
-
-    row = {
-        "loss": loss,
-        **losses_by_name,
-        "norm": norm,
-        "learning_rate": options.learning_rate * lr_factor,
-        **scale.metrics(norm),
-    }
-    state = replace(
-        progress,
-        step=progress.step + 1,
-        tokens=progress.tokens + sum(tokens for _, tokens, _ in gathered),
-        scale=scale.update(norm),
-        recent_loss=moving_average(progress.recent_loss, loss),
-    )
-    return state, row, any(requested for _, _, requested in gathered)
-
-
-def backward(
-    replica: nn.Module,
-    counts: Counts,
-    micro_batches: Sequence[Batch],
-    *,
-    device: torch.device = CPU,
-    seed: int = 0,
-    step: int = 0,
-    scale: float = 1.0,
-    processes: Processes = SINGLE_PROCESS,
-) -> list[dict[str, Tensor]]:
-    """Accumulate the gradients of the mean losses over the micro-batches of all processes.
-
-    replica: the module with its losses (distributed.py).
-    counts: number of targets of each loss in a batch.
-    micro_batches: of this process.
-    device: where it computes.
-    seed, step: from which each micro-batch has a dropout seed of its own.
-    scale: factor of the losses, against underflow in float16.
-    processes: that share the step.
-
-    Returns this process's part of each loss, by micro-batch. Each sum is divided by its count over the whole step, so
-    the division into micro-batches does not matter. On a GPU nothing waits.
-    """
-    replica.train()
-    own_counts = sum_by_name(counts(batch) for batch in micro_batches)
-    gathered = processes.gather((own_counts, len(micro_batches)))
-    totals = sum_by_name(part for part, _ in gathered)
-
-    # All processes run as many backward passes as the one with most micro-batches, as these meet in the last pass.
-    num_passes = max(number for _, number in gathered)
-    parts: list[dict[str, Tensor]] = []
-    for index in range(num_passes):
-        is_last = index + 1 == num_passes
-        dropout_seed = derive_seed(seed, Purpose.DROPOUT, step, processes.rank + index * processes.world_size)
-        with seeded(dropout_seed, device), gradient_sync(replica, is_last):
-            batch = micro_batches[index].to(device) if index < len(micro_batches) else None
-            total, means = replica(batch, totals)
-            if is_last:
-                processes.arrive()
-            # DDP divides the gradients by the number of processes.
-            (total * (scale * processes.world_size)).backward()
-        parts.append(means)
-    return parts
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout draws from the global generators of torch: seeds them, and leaves them as they were."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        seed_dropout(seed, device)
-        yield
-
-
-def seed_dropout(seed: int, device: torch.device) -> None:
-    """As torch.manual_seed, but for one device only."""
-    # torch.manual_seed notes a traceback for each kind of device that has not been used, to seed it later: milliseconds
-    # a micro-batch. With other changes, five files of training tests took 76 s instead of 92 (docs/LOG.md).
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-
-
-def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch]) -> InputError:
-    most = max(batch.num_tokens for batch in micro_batches)
-    return InputError(
-        f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
-        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which computes the same in smaller parts"
-    )
-
-
-def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """The sums of losses by name."""
-    values = iter(read_numbers([mean for means in parts for mean in means.values()]))
-    return sum_by_name({name: next(values) for name in means} for means in parts)
-
-
-def read_numbers(numbers: Sequence[Tensor]) -> list[float]:
-    """The values of tensors of one number each, from a GPU in one copy."""
-    if not numbers or numbers[0].device.type == "cpu":
-        return [number.item() for number in numbers]
-    values: list[float] = torch.stack([number.float() for number in numbers]).tolist()
-    return values
-
-
-def moving_average(average: float | None, value: float) -> float:
-    """The next exponential moving average; before the first value it is None."""
-    return value if average is None else average + (value - average) / AVERAGED_STEPS
+        progress = replace(progress, seconds=progress.seconds + time.perf_counter() - self.began)
+        self.write({**progress.row, "split": "train", **row})
+        # The time of writing does not count.
+        self.began = time.perf_counter()
+        return progress, stop
 
 
 def _refuse_infinite(

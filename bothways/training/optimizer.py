@@ -63,12 +63,22 @@ class Optimizer:
         self.adamw = AdamW(self.masters, learning_rate, decays, eps=eps, beta2=beta2)
 
     @torch.no_grad()
-    def step(self, lr_factor: float, max_grad_norm: float = 1.0, loss_scale: float = 1.0) -> float:
+    def step(
+        self,
+        lr_factor: float,
+        max_grad_norm: float = 1.0,
+        loss_scale: float = 1.0,
+        unread_norm: Tensor | None = None,
+    ) -> Tensor:
         """One step; returns the norm of the gradients, which are cleared. If it is not finite, nothing changes.
 
         lr_factor: learning rate of the step, as a fraction of its peak.
         max_grad_norm: larger gradients are scaled down to it.
         loss_scale: factor of the losses, by which the gradients are divided.
+        unread_norm: norm of a step before, if nobody has looked at it; nothing changes if that is not finite, either.
+
+        The norm is a float64 tensor on the device of the parameters. For a GPU the processor does not wait, unless
+        the parameters are sharded.
         """
         weights: dict[str, Tensor] = {}
         gradients: dict[str, Tensor] = {}
@@ -78,11 +88,21 @@ class Optimizer:
                 gradients[name] = local_shard(parameter.grad)
                 parameter.grad = None
 
-        norm = math.hypot(*self.shards.gather(norm_of(gradients))) / loss_scale
-        if math.isfinite(norm):
-            divisor = loss_scale * max(1.0, norm / max_grad_norm)
-            self.adamw.step(weights, gradients, lr_factor, divisor)
+        norm = self._norm_of(gradients) / loss_scale
+        is_good = norm.isfinite()
+        if unread_norm is not None:
+            is_good = is_good & unread_norm.isfinite()
+        divisor = (norm / max_grad_norm).clamp(min=1.0) * loss_scale
+        self.adamw.step(weights, gradients, lr_factor, divisor.float(), is_good.float())
         return norm
+
+    def _norm_of(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """Norm of all gradients together, of all processes that have a shard."""
+        norm = norm_of(gradients)
+        if self.shards.world_size == 1:
+            return norm
+        # Numbers are exchanged as objects, so here the processor waits for its GPU.
+        return torch.full_like(norm, math.hypot(*self.shards.gather(norm.item())))
 
     def mark_best(self) -> None:
         """Keep a copy of the current master weights as the best."""
@@ -140,15 +160,17 @@ def _float32_shards(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]
     return {name: local_shard(parameter.detach()).float() for name, parameter in parameters.items()}
 
 
-def norm_of(gradients: Mapping[str, Tensor]) -> float:
-    """Norm of all gradients together, in float32."""
+def norm_of(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Norm of all gradients together, each tensor's in float32, as a float64 tensor on their device."""
     norms: list[Tensor] = []
     flat = _flat(gradients)
     buffer = _buffer(gradients)
     for piece in _pieces(flat, flat):
         values = [part.of(flat) for part in piece]
         norms += torch._foreach_norm(_as_float32(values, buffer))
-    return float(torch.stack(norms).double().norm()) if norms else 0.0
+    if not norms:
+        return torch.zeros((), dtype=torch.float64, device=buffer.device)
+    return torch.stack(norms).double().norm()
 
 
 class AdamW:
@@ -190,22 +212,37 @@ class AdamW:
                 self.parts[part] = (part.of(flat_masters), part.of(flat_first), part.of(flat_second))
 
     def step(
-        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr_factor: float, divisor: float
+        self,
+        weights: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        lr_factor: float,
+        divisor: Tensor,
+        is_good: Tensor,
     ) -> None:
         """One step of the masters, which are then rounded into the weights.
 
         weights: as the module computes with them.
         gradients: by name; parameters without one do not change.
         lr_factor: learning rate of the step, as a fraction of its peak.
-        divisor: of the gradients.
+        divisor: of the gradients; float32, one number on their device.
+        is_good: 1.0, or 0.0 for a step that changes nothing; also on their device, where the kernels look at it.
         """
-        torch._foreach_add_([steps for name, steps in self.steps.items() if name in gradients], 1)
+        scale: Tensor | None = divisor
+        found_inf: Tensor | None = 1 - is_good
+        if divisor.device.type == "cpu":
+            # There is nothing to wait for, and without a divisor the kernel writes no gradients.
+            if not is_good:
+                return
+            scale = None if divisor == 1 else divisor
+            found_inf = None
+
+        # A step that is skipped does not count: it would change the correction of the moments.
+        counted = [steps for name, steps in self.steps.items() if name in gradients]
+        torch._foreach_add_(counted, [is_good] * len(counted))
         flat_weights = _flat(weights)
         flat_gradients = _flat(gradients)
         buffer = _buffer(gradients)
 
-        # A tensor that is filled on the device waits for no GPU.
-        scale = None if divisor == 1 else torch.full((), divisor, device=buffer.device)
         for decay, pieces in self.groups.items():
             for piece in pieces:
                 parts = [part for part in piece if part.name in gradients]
@@ -227,6 +264,7 @@ class AdamW:
                     amsgrad=False,
                     maximize=False,
                     grad_scale=scale,
+                    found_inf=found_inf,
                 )
                 if weights[parts[0].name].dtype is not torch.float32:
                     torch._foreach_copy_([part.of(flat_weights) for part in parts], masters)

@@ -19,11 +19,12 @@ from bothways.settings import Classify, Distill, Pretrain
 from bothways.tasks.forward import checkpointed
 from bothways.training import optimizer as precision
 from bothways.training.distributed import Replica
-from bothways.training.loop import backward, fit
+from bothways.training.loop import fit
 from bothways.training.optimizer import Optimizer
 from bothways.training.run import read_metrics
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
+from bothways.training.step import backward
 from tests.gpu.oracle import (
     HALVES,
     LOSSES,

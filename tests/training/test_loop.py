@@ -22,13 +22,14 @@ from bothways.tasks.tag import TagObjective
 from bothways.text.batch import Batch
 from bothways.training import schedule
 from bothways.training.distributed import Replica
-from bothways.training.loop import backward, fit, read_losses, read_numbers
+from bothways.training.loop import fit
 from bothways.training.pretraining import pretrain as timing
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.pretraining.pretrain import seconds_per_step
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
+from bothways.training.step import backward, read_losses
 
 OBJECTIVE = PretrainingObjective("next")
 LOSSES = forward_losses(OBJECTIVE)

@@ -15,7 +15,7 @@ from bothways.text.batch import Batch
 from bothways.text.batching import batch_fingerprint, divide_evenly
 from bothways.text.corpus.sampler import StepRows
 from bothways.training.distributed import SINGLE_PROCESS, Processes
-from bothways.training.loop import Steps, fit, train_step
+from bothways.training.loop import Steps, fit
 from bothways.training.pretraining.objectives import example_batch
 from bothways.training.pretraining.recipes import resolve_settings
 from bothways.training.pretraining.result import PretrainingResult, finish, warn_on_plateau
@@ -34,6 +34,7 @@ from bothways.training.progress import track_progress
 from bothways.training.run import Callbacks, Run
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
+from bothways.training.step import StepQueue
 from bothways.training.trainer import Trainer
 
 # Seconds and steps that are timed, at least.
@@ -148,10 +149,14 @@ def seconds_per_step(
     trainer = Trainer(deepcopy(module), losses, counts, options=options, processes=processes)
     times: list[float] = []
     batches = steps(0)
+    state = TrainingState()
+    queue = StepQueue(trainer, state.scale)
     while processes.broadcast(sum(times) < TIMED_SECONDS or len(times) < TIMED_STEPS):
         began = time.perf_counter()
-        train_step(trainer, TrainingState(), next(batches))
-        times.append(time.perf_counter() - began)
+        queue.add(state, next(batches))
+        if queue.is_full:
+            queue.read(state)
+            times.append(time.perf_counter() - began)
 
     # The 25th percentile: robust against other load, which only makes steps longer.
     return processes.broadcast(sorted(times)[len(times) // 4])

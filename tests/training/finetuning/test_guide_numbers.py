@@ -9,7 +9,7 @@ from bothways.measure.metrics import intervals, label_errors
 from bothways.model.linear import tfidf
 from bothways.settings import Answer, Classify
 from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
-from bothways.training import loop
+from bothways.training import step
 from bothways.training.finetuning import budget, gain, linear_candidates, plan, training
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
@@ -18,7 +18,7 @@ FINETUNING = {
     "passes over the examples: {:g} by default": training_task.EPOCHS,
     "at most {:g} |": plan.MAX_EPOCHS,
     "a weight decay of {:g}": TrainingOptions.weight_decay,
-    "gradients clipped at a norm of {:g}": loop.MAX_GRADIENT_NORM,
+    "gradients clipped at a norm of {:g}": step.MAX_GRADIENT_NORM,
     "saves a checkpoint every {:,} steps": Classify.checkpoint_every,
     "A step has {:,} tokens": training_task.BATCH_TOKENS,
     "fewer than {} steps (but at least": training_task.USUAL_STEPS,

@@ -60,7 +60,7 @@ STAGES = {  # settings, and places in the order of a run
         [
             "after training.finetuning.all_rows:learning_curve",
             "before training.finetuning.all_rows:train_model",
-            "after training.loop:train_step 5",
+            "after training.step:read_step 5",
             "before training.finetuning.all_rows:interpolate",
             "after training.finetuning.all_rows:write_weights",
             "before training.finetuning.deliver:write_report",
@@ -86,7 +86,7 @@ SOME = {  # soak/test_finetune_kills.py has all places
     ],
     "all rows": [
         "after training.finetuning.all_rows:learning_curve",
-        "after training.loop:train_step 5",
+        "after training.step:read_step 5",
         "before training.finetuning.deliver:write_report",
     ],
 }

@@ -28,8 +28,8 @@ def train_file(table):
 
 # Of each run: the settings, and what happens to its processes.
 FOLDS = {"folds": 2, "quantize": "int8", "epochs": 1.0, "gradient_accumulation": 2}
-KILL = {"world": 2, "die_in": "before training.loop:backward 8"}
-STOP = {"world": 3, "resume": True, "stops": True, "die_in": "before training.loop:backward 2"}
+KILL = {"world": 2, "die_in": "before training.step:backward 8"}
+STOP = {"world": 3, "resume": True, "stops": True, "die_in": "before training.step:backward 2"}
 RUNS = {
     "default": ({"linear_start": True, "learning_rate": None, "gradient_accumulation": 2}, [{}, {"world": 2}]),
     "folds": (FOLDS, [{}, {"world": 2}]),

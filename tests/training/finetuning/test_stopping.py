@@ -16,11 +16,12 @@ from bothways.training.finetuning import gain, training
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import EVALUATION_SHARE, evaluation_interval, make_plan, num_epochs
 from bothways.training.finetuning.training import STEPS
-from bothways.training.loop import fit, moving_average
+from bothways.training.loop import fit
 from bothways.training.run import Run, read_metrics
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
+from bothways.training.step import moving_average
 
 pytestmark = pytest.mark.usefixtures("global_seed")  # compares what torch draws
 

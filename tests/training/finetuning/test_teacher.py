@@ -30,8 +30,8 @@ from bothways.text.data.split_tables import read_tables
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.distributed import Replica
 from bothways.training.finetuning.teacher import Teacher
-from bothways.training.loop import backward
 from bothways.training.run import read_metrics
+from bothways.training.step import backward
 
 FILLERS = "the and on a b mat ran".split()
 CLASSES = {"feline": "cat", "canine": "dog", "none": "sat"}
