@@ -92,7 +92,7 @@ def new_model(options: argparse.Namespace) -> Any:
 def ours(options: argparse.Namespace, batches: list[Any]) -> tuple[Callable[[int], None], Any]:
     import torch
 
-        from bothways.training.pretraining.objectives import build_objective
+    from bothways.training.pretraining.objectives import build_objective
     from bothways.training.run_checkpoints import TrainingState
     from bothways.training.schedule import TrainingOptions
     from bothways.training.step import StepQueue

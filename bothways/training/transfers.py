@@ -35,7 +35,7 @@ def upload(batch: Batch, device: torch.device) -> Batch:
 
 @cache
 def _upload_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device)
 
 
 def _tensors(batch: Batch) -> Iterator[Tensor]:
@@ -68,7 +68,7 @@ class Readout:
         device = numbers[0].device
         self.copied = torch.stack([number.double() for number in numbers]).to("cpu", non_blocking=True)
         if device.type == "cuda":
-            self.arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.arrived = torch.cuda.Event()
             self.arrived.record(torch.cuda.current_stream(device))
 
     def values(self) -> list[float]:

@@ -30,6 +30,7 @@ from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
 from bothways.training.step import backward, read_losses
+from bothways.training.transfers import Readout
 
 OBJECTIVE = PretrainingObjective("next")
 LOSSES = forward_losses(OBJECTIVE)
@@ -493,9 +494,11 @@ def test_a_step_does_not_wait_for_the_device(family, kernel, make_model, monkeyp
 
 
 def test_losses_are_read_in_one_copy(monkeypatch):
-    assert read_numbers([]) == [] and read_numbers([torch.tensor(0.1, dtype=torch.float64)]) == [0.1]
+    assert Readout([]).values() == []
+    assert Readout([torch.tensor(0.1, dtype=torch.float64)]).values() == [0.1]
     stacked = []
     stack = torch.stack
     monkeypatch.setattr(torch, "stack", lambda parts: stacked.append(stack(parts)) or torch.tensor([1.0, 2.0]))
-    assert read_numbers([torch.tensor(0.5, device="meta").bfloat16(), torch.tensor(0.5, device="meta")]) == [1.0, 2.0]
+    numbers = [torch.tensor(0.5, device="meta").bfloat16(), torch.tensor(0.5, device="meta")]
+    assert Readout(numbers).values() == [1.0, 2.0]
     assert [rows.shape for rows in stacked] == [(2,)]
