@@ -227,14 +227,11 @@ class AdamW:
         divisor: of the gradients; float32, one number on their device.
         is_good: 1.0, or 0.0 for a step that changes nothing; also on their device, where the kernels look at it.
         """
+        found_inf = 1 - is_good
         scale: Tensor | None = divisor
-        found_inf: Tensor | None = 1 - is_good
-        if divisor.device.type == "cpu":
-            # There is nothing to wait for, and without a divisor the kernel writes no gradients.
-            if not is_good:
-                return
-            scale = None if divisor == 1 else divisor
-            found_inf = None
+        if divisor.device.type == "cpu" and divisor == 1:
+            # The kernel writes the gradients that it divides. On a GPU, to look would be to wait.
+            scale = None
 
         # A step that is skipped does not count: it would change the correction of the moments.
         counted = [steps for name, steps in self.steps.items() if name in gradients]
