@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -18,13 +19,14 @@ from bothways.model.families import FAMILIES
 from bothways.settings import Classify, Distill, Pretrain
 from bothways.tasks.forward import checkpointed
 from bothways.training import optimizer as precision
-from bothways.training.distributed import Replica
 from bothways.training.loop import fit
 from bothways.training.optimizer import Optimizer
 from bothways.training.run import read_metrics
-from bothways.training.run_checkpoints import Checkpoints
+from bothways.training.run_checkpoints import Checkpoints, TrainingState
 from bothways.training.schedule import TrainingOptions
-from bothways.training.step import backward
+from bothways.training.step import StepQueue
+from bothways.training.trainer import Trainer
+from bothways.training.transfers import upload
 from tests.gpu.oracle import (
     HALVES,
     LOSSES,
@@ -68,7 +70,10 @@ def small_model(make_model):
     return make
 
 
-def trained(model, device, *, losses=LOSSES, dtype=torch.float32, folder=None, resume=False, stop_at=0, **options):
+def trained(
+    model, device, *, losses=LOSSES, dtype=torch.float32, folder=None, resume=False, stop_at=0, reads_late=None,
+    **options,
+):  # fmt: skip
     """The rows of metrics of six steps of pre-training, from a checkpoint in `folder` if there is one."""
     rows = []
 
@@ -83,7 +88,7 @@ def trained(model, device, *, losses=LOSSES, dtype=torch.float32, folder=None, r
         fit(
             model, losses, OBJECTIVE.counts, steps, TrainingOptions(device=device, dtype=dtype, **training),
             evaluate=lambda: {"loss": 1.0}, record=record, checkpoints=checkpoints,
-            start=checkpoints.load_latest(dtype) if resume else None,
+            start=checkpoints.load_latest(dtype) if resume else None, reads_late=reads_late,
         )  # fmt: skip
     except Interrupted:
         assert stop_at
@@ -112,7 +117,7 @@ def test_steps_of_the_optimizer_equal_those_of_a_cpu(gpu, make_model):
             generator = torch.Generator().manual_seed(step)
             for value in model.parameters():
                 value.grad = torch.randn(value.shape, generator=generator).to(value.device)
-            norms.append(optimizer.step(1.0, max_grad_norm=1.0))
+            norms.append(float(optimizer.step(1.0, max_grad_norm=1.0)))
     assert norms[:3] == pytest.approx(norms[3:], rel=1e-5)
     for (name, value), expected in zip(models[0].state_dict().items(), models[1].state_dict().values(), strict=True):
         assert float((value.cpu() - expected).abs().max()) < 1e-5, name
@@ -130,7 +135,9 @@ def test_losses_of_a_run_are_those_of_a_cpu(dtype, gpu, small_model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-def test_recomputed_activations_have_the_same_gradient_with_the_same_dropout(dtype, gpu, make_model, deterministic):
+def test_recomputed_activations_have_the_same_gradient_with_the_same_dropout(
+    dtype, gpu, make_model, deterministic, global_seed
+):  # fmt: skip
     """Activation checkpointing restores the random state of the GPU."""
     model = make_model("bert", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     model, batch = copy_to(model, gpu, dtype).train(), batch_of().to(gpu)
@@ -367,16 +374,87 @@ def test_distillation_on_a_gpu_has_the_losses_of_a_cpu(dtype, gpu, checkpoint_of
     assert losses[0] == pytest.approx(losses[1], rel=1e-3 if dtype == "float32" else 0.1) and len(losses[0]) > 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_forward_and_backward_do_not_wait_for_the_gpu(dtype, gpu, small_model, needs_cuda):
-    needs_cuda("on a CPU tests/training/test_loop.py does it, on tensors without data")
-    replica = Replica(small_model(0.0), LOSSES).to(gpu, dtype)
-    batches = next(steps(0))
-    backward(replica, OBJECTIVE.counts, batches, device=gpu)  # the first call loads kernels
+# --- without waits ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_waits(device):
+    """In this context it is an error to wait for the work of a GPU, as far as torch sees it."""
+    if device.type != "cuda":
+        yield
+        return
+    with warnings.catch_warnings():  # torch warns that it does not see every wait
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
-        with warnings.catch_warnings():  # torch warns that it does not see every wait
-            warnings.simplefilter("ignore")
-            torch.cuda.set_sync_debug_mode("error")
-        backward(replica, OBJECTIVE.counts, batches, device=gpu)
+        yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_of_a_training_wait_only_for_the_numbers_of_the_step_before(dtype, gpu, small_model):
+    """On a CPU tests/training/test_loop.py and test_reading_late.py look for waits, on tensors without data."""
+    options = TrainingOptions(steps=10, learning_rate=1e-3, device=gpu, dtype=dtype)
+    trainer = Trainer(small_model(0.1), LOSSES, OBJECTIVE.counts, options)
+    progress = TrainingState()
+    queue = StepQueue(trainer, progress.scale, reads_late=True)
+    batches = steps(0)
+    for _ in range(2):  # the first steps load kernels and reserve memory
+        queue.add(progress, next(batches))
+    progress, _, _ = queue.read(progress)
+
+    rows = []
+    with no_waits(gpu):
+        for _ in range(4):
+            queue.add(progress, next(batches))
+            progress, row, _ = queue.read(progress)
+            rows.append(row)
+    assert progress.step == 5
+    assert all(np.isfinite([row["loss"], row["norm"]]).all() for row in rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_reading_late_changes_no_bit(dtype, gpu, deterministic, small_model):
+    models = [small_model(0.1) for _ in range(2)]
+    rows = [
+        trained(model, gpu, dtype=dtype, reads_late=late) for model, late in zip(models, (False, True), strict=True)
+    ]
+    assert losses_of(rows[0]) == losses_of(rows[1]) and len(rows[0]) == 6
+    assert_same_weights(*models)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_that_is_not_finite_changes_nothing(dtype, gpu, small_model):
+    model = copy_to(small_model(0.0), gpu)
+    optimizer = Optimizer(model, learning_rate=1e-2)
+    model.to(dtype)
+
+    def step(bad, unread_norm=None):
+        for number, value in enumerate(model.parameters()):
+            value.grad = torch.full_like(value, float("nan") if bad and number == 3 else 0.1)
+        return optimizer.step(1.0, unread_norm=unread_norm)
+
+    norm = step(False)
+    state = {name: value.clone() for name, value in optimizer.state().items()}
+    weights = [value.clone() for value in model.parameters()]
+    bad = step(True)
+    step(False, unread_norm=bad)
+    assert norm.isfinite() and not bad.isfinite()
+    assert all(torch.equal(value, state[name]) for name, value in optimizer.state().items())
+    assert all(torch.equal(value, before) for value, before in zip(model.parameters(), weights, strict=True))
+
+
+def test_uploaded_batches_are_whole_when_they_are_read(gpu):
+    """Each is freed while the GPU still has other work before it, so its memory must not go to the next one."""
+    work = torch.eye(1024, device=gpu)
+    texts = [batch_of([400] * 20, seed=seed) for seed in range(12)]
+    expected = [int((batch.input_ids * torch.arange(batch.num_tokens)).sum()) for batch in texts]
+    sums = []
+    for batch in texts:
+        uploaded = upload(batch, gpu)
+        for _ in range(3):
+            work = torch.nn.functional.normalize(work @ work)
+        sums.append((uploaded.input_ids * torch.arange(uploaded.num_tokens, device=gpu)).sum())
+        del uploaded
+    assert [int(value) for value in sums] == expected
