@@ -79,6 +79,37 @@ def test_a_step_that_is_stopped_or_fails_keeps_what_it_has_measured(tmp_path, mo
     assert fine.keys() == {"seconds"}
 
 
+def test_pre_training_is_measured_with_each_python_that_is_named(tmp_path, monkeypatch):
+    """One after another, each in a process; the first is the figure of the page, and one that fails costs no other."""
+    pythons = []
+    for number, (version, rate) in enumerate({"2.11.0": 500.0, "2.13.0": 410.0}.items()):
+        figures = {"torch": version, "size": "tiny", "batch_tokens": 128, "teraflops": 1.0}
+        figures["bothways, 64 tokens"] = {"rate": rate, "lowest": rate - 1, "highest": rate + 1}
+        python = tmp_path / f"python-{number}"
+        python.write_text(f"#!/bin/sh\necho {number} $* >> {tmp_path}/calls\necho '{json.dumps(figures)}' > $4\n")
+        python.chmod(0o755)
+        pythons.append(str(python))
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no torch\nexit 1\n")
+    broken.chmod(0o755)
+
+    monkeypatch.setattr(sys, "argv", ["gpu", "-o", str(tmp_path / "out"), "--small", "--steps", "pretraining"])
+    monkeypatch.setenv("BOTHWAYS_TORCHES", str(tmp_path / "none"))
+    with pytest.raises(SystemExit, match="BOTHWAYS_TORCHES: .*/none: no such program"):
+        command.main()
+
+    monkeypatch.setenv("BOTHWAYS_TORCHES", ":".join([*pythons, str(broken)]))
+    assert command.main() == 1
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call[0] for call in calls] == ["0", "1"] and all(call.endswith("--small") for call in calls)
+    measured = json.loads((tmp_path / "out" / "gpu.json").read_text())
+    assert [run.get("torch") for run in measured["torches"]] == ["2.11.0", "2.13.0", None]
+    assert measured["steps"]["pretraining"]["bothways, 64 tokens"]["rate"] == 500.0
+    assert measured["torches"][2]["error"].endswith("no torch")
+    written = (tmp_path / "out" / "gpu.md").read_text()
+    assert "| torch 2.11.0 | torch 2.13.0 |" in written and "410 (409 to 411), 0.82" in written
+
+
 def test_what_one_system_cannot_do_is_a_figure(tmp_path):
     report = steps.Report(tmp_path / "step.json", small=True)
     report.attempt("peer", lambda: [].pop())

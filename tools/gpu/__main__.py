@@ -6,6 +6,11 @@ Uses the PyTorch of this Python. Other packages that are missing are installed b
 of `make gpu-wheels`; nothing else is changed. Each step (steps.py) is a process with a time limit. What it has measured
 is in DIR/gpu.json at once, so a step that fails or is stopped costs only what it has not measured yet. At the end
 DIR/gpu.md is the section of docs/RESULTS.md. `--small` is a dry run: small sizes, on the CPU if there is no GPU.
+
+    BOTHWAYS_TORCHES=/envs/a/bin/python:/envs/b/bin/python python -m tools.gpu -o DIR --steps pretraining
+
+The variable names Pythons with other versions of PyTorch. Pre-training is then measured with each of them instead of
+this one, in a process of its own, one after another; the page has their tokens per second side by side.
 """
 
 import argparse
@@ -33,6 +38,7 @@ LIMITS = {  # seconds of each step, in order; the checks come first
     "feeding": 35,
 }
 LEAST = 10  # seconds without which no step is begun
+TORCHES = "BOTHWAYS_TORCHES"  # environment variable: paths of Pythons, separated by colons
 
 
 def missing_packages(required: list[str]) -> list[str]:
@@ -114,6 +120,32 @@ def last_line(log: Path) -> str:
     return lines[-1][:300] if lines else "no output"
 
 
+def pythons_of(name: str) -> list[str]:
+    """The Pythons that run a step: this one, or for pre-training those that the environment names."""
+    named = [path for path in os.environ.get(TORCHES, "").split(":") if path]
+    return named if named and name == "pretraining" else [sys.executable]
+
+
+def measure(name: str, options: argparse.Namespace, end: float, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """The figures of a step, of each Python that runs it, in the time that is left until `end`."""
+    out = options.out.resolve()
+    results: list[dict[str, Any]] = []
+    for number, python in enumerate(pythons_of(name), 1):
+        seconds = min(LIMITS[name], end - time.monotonic())
+        if seconds < LEAST:
+            results.append({"error": "left out: no time"})
+            continue
+
+        # Each has files of its own, so that no log is lost.
+        file = name if number == 1 else f"{name}-{number}"
+        print(f"{file} ...", flush=True)
+        command = [python, "-m", "tools.gpu.steps", name, str(out / f"{file}.json")]
+        if options.small:
+            command.append("--small")
+        results.append(run_step(file, out, seconds, environment, command))
+    return results
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path, required=True)
@@ -128,22 +160,22 @@ def main() -> int:
     environment |= {"TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"}
     if not options.small and (problem := gpu_problem(environment)):
         sys.exit(f"error: {sys.executable} cannot use a GPU: {problem}; --small is a dry run without one")
+    if absent := [path for path in pythons_of("pretraining") if not os.access(path, os.X_OK)]:
+        sys.exit(f"error: {TORCHES}: {', '.join(absent)}: no such program")
     install(options.wheels, out / "site")
     steps: dict[str, Any] = {}
-    results = {"date": date.today().isoformat(), "small": options.small, "steps": steps}
+    results: dict[str, Any] = {"date": date.today().isoformat(), "small": options.small, "steps": steps}
     for name in options.steps:
-        seconds = min(LIMITS[name], end - time.monotonic())
-        if seconds < LEAST:
-            steps[name] = {"error": "left out: no time"}
-        else:
-            print(f"{name} ...", flush=True)
-            command = [sys.executable, "-m", "tools.gpu.steps", name, str(out / f"{name}.json")]
-            command += ["--small"] if options.small else []
-            steps[name] = run_step(name, out, seconds, environment, command)
+        measured = measure(name, options, end, environment)
+        steps[name] = measured[0]
+        if name == "pretraining" and os.environ.get(TORCHES):
+            results["torches"] = measured
         (out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         (out / "gpu.md").write_text(page(results), encoding="utf-8")
     print(page(results))
     failed = [f"{name}: {step['error']}" for name, step in steps.items() if "error" in step]
+    others = results.get("torches", [])[1:]
+    failed += [f"pretraining-{number}: {run['error']}" for number, run in enumerate(others, 2) if "error" in run]
     if failed:
         print("\n".join(["not finished:", *failed]), file=sys.stderr)
     return int(bool(failed) or bool(steps.get("correct", {}).get("failed")))

@@ -6,7 +6,7 @@ python -m tools.gpu.page FIGURES.json docs/RESULTS.md    # replaces the section 
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ def page(results: Mapping[str, Any]) -> str:
     """The section as Markdown. A figure that was not measured is named as such, with the reason."""
     steps: Mapping[str, Step] = results["steps"]
     parts = [*machine(results, steps.get("machine", {})), *correct(steps.get("correct")), *numerics(steps)]
-    parts += [*pretraining(steps.get("pretraining", {})), *embedding(steps.get("embedding", {}))]
+    parts += [*pretraining(steps.get("pretraining", {})), *torches(results.get("torches", []))]
+    parts += embedding(steps.get("embedding", {}))
     parts += [*feeding(steps.get("feeding", {}))]
     left = [f"- {name}: {step['error']}" for name, step in steps.items() if "error" in step]
     parts += ["", "Not finished:", "", *left] if left else []
@@ -98,6 +99,33 @@ def pretraining(step: Step) -> Iterator[str]:
         ],
     )  # fmt: skip
     yield from failures(step)
+
+
+def torches(runs: Sequence[Step]) -> Iterator[str]:
+    """Pre-training with each PyTorch, one column each."""
+    if not runs:
+        return
+    sides = {name: None for run in runs for name in speeds(run)}
+    yield ""
+    yield "Pre-training with other versions of PyTorch, tokens/s, and times the first:"
+    yield ""
+    yield from table(
+        ["", *(f"torch {run.get('torch', '?')}" for run in runs)],
+        [[name, *(beside(run.get(name), runs[0].get(name)) for run in runs)] for name in sides],
+    )
+    for number, run in enumerate(runs, 1):
+        if "error" in run:
+            yield ""
+            yield f"Column {number}: {run['error']}"
+
+
+def beside(row: Any, first: Any) -> str:
+    """A speed and its ratio to the first one; "" if it was not measured."""
+    if not isinstance(row, Mapping) or "rate" not in row:
+        return ""
+    if row is first or not isinstance(first, Mapping) or not first.get("rate"):
+        return spread(row)
+    return f"{spread(row)}, {row['rate'] / first['rate']:.2f}"
 
 
 def embedding(step: Step) -> Iterator[str]:

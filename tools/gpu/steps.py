@@ -303,7 +303,7 @@ def pretraining(report: Report) -> None:
     )  # transformers writes the scores of all words out
     dtype = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
     peak = measure_peak_flops(DEVICE, dtype, 0.01 if report.small else 1.0)
-    report.add(size=size, batch_tokens=tokens, teraflops=round(peak / 1e12, 2))
+    report.add(torch=torch.__version__, size=size, batch_tokens=tokens, teraflops=round(peak / 1e12, 2))
     texts = [row["text"] for row in sample()]
     texts = [texts[0][:20_000], texts[1][:20_000]] if report.small else texts
     dropout = ("bothways, dropout 0.1", 0.1, pretrain.OURS)
