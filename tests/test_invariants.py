@@ -15,6 +15,7 @@ from bothways.base.errors import InputError
 from bothways.model.kernels import append_dummy_text
 from bothways.tasks.windows import own_rows
 from bothways.text.batch import Batch
+from bothways.text.token_windows import TokenWindows
 from tests.families import ENCODERS
 
 SIZE, OVERLAP = 19, 6
@@ -79,8 +80,8 @@ def test_batch_size_does_not_change_a_result(predictor, expected, tokens, monkey
 
 def check_batch_size(predictor, expected, tokens, monkeypatch):
     batches = []
-    plain = Batch.from_encodings
-    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
+    plain = TokenWindows.gather
+    monkeypatch.setattr(TokenWindows, "gather", lambda self, rows: batches.append(len(rows)) or plain(self, rows))
     monkeypatch.setattr(predictor.encoder.runner, "batch_tokens", tokens)
     assert_same(results(predictor, TEXTS), expected)
     assert (max(batches) == 1) == (tokens == 1)
@@ -104,8 +105,8 @@ def test_company_does_not_change_a_result_in_half_precision_either(family_predic
 
 def test_equal_texts_of_a_call_have_equal_results_and_are_read_once(predictor, monkeypatch):
     batches = []
-    plain = Batch.from_encodings
-    monkeypatch.setattr(Batch, "from_encodings", lambda rows: batches.append(len(rows)) or plain(rows))
+    plain = TokenWindows.gather
+    monkeypatch.setattr(TokenWindows, "gather", lambda self, rows: batches.append(len(rows)) or plain(self, rows))
     vectors = predictor.embed([TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[0]], normalize=False)
     assert sum(batches) == 2
     assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])

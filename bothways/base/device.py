@@ -73,6 +73,30 @@ def copy_to(values: Tensor, device: torch.device) -> Tensor:
     return values.to(device, non_blocking=device.type != "mps")
 
 
+class HostCopy:
+    """Values on their way from a device to the processor, which goes on meanwhile.
+
+    A GPU copies them into pinned memory when it has computed them. To read them then waits for the work that was queued
+    before this object was made, and for nothing that was queued after it. In other memory nothing is on its way.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        import torch
+
+        is_on_gpu = values.device.type == "cuda"
+        self.values = values.to("cpu", non_blocking=is_on_gpu)
+        self.arrived: torch.cuda.Event | None = None
+        if is_on_gpu:
+            self.arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.arrived.record(torch.cuda.current_stream(values.device))
+
+    def read(self) -> Tensor:
+        """The values."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.values
+
+
 def available_devices() -> list[str]:
     """The names of this machine's devices."""
     import torch

@@ -109,14 +109,19 @@ def showing(progress: ProgressOption, total: int) -> Iterator[Progress]:
         yield show
 
 
-def first_equal_rows(encodings: Sequence[Encoding], columns: Sequence[Sequence[Hashable]]) -> list[int]:
-    """For each encoding, the first row with the same ids, the same second text and the same values in `columns`."""
-    row_by_key: dict[Hashable, int] = {}
-    first_rows: list[int] = []
+def distinct_rows(encodings: Sequence[Encoding], *columns: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """The rows of different encodings, and for each encoding its number among them. Encodings are equal if they have
+    the same ids, the same second text and the same values in `columns`."""
+    number_by_key: dict[Hashable, int] = {}
+    distinct: list[int] = []
+    numbers: list[int] = []
     for row, encoding in enumerate(encodings):
         _, first, last = encoding.ranges[-1]
         ids = array("i", encoding.ids).tobytes()
         values = [column[row] for column in columns]
         key = (ids, len(encoding.ranges), last - first, *values)
-        first_rows.append(row_by_key.setdefault(key, row))
-    return first_rows
+        number = number_by_key.setdefault(key, len(distinct))
+        if number == len(distinct):
+            distinct.append(row)
+        numbers.append(number)
+    return distinct, numbers

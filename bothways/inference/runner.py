@@ -1,9 +1,9 @@
 """Batched inference: sort by length, run batches of a token budget, restore the order.
 
-Letters: N encodings, n of them in a batch; T tokens of a batch; H hidden size.
+Letters: W windows, n of them in a batch; T tokens of a batch; H hidden size.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -12,20 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.base.device import release_memory
+from bothways.base.device import HostCopy, release_memory
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.inference.reading import ProgressOption, first_equal_rows, showing
+from bothways.inference.reading import ProgressOption, showing
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack, prepack_for_one_text
 from bothways.model.rows import read_states
 from bothways.text.batch import Batch
-from bothways.text.batching import delayed, sort_by_length, token_batches
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.batching import batch_end, delayed
+from bothways.text.token_windows import Integers, TokenWindows
 
 Result = TypeVar("Result")
 RowsRead = Callable[..., Tensor | None]
+Column = Sequence[Any] | NDArray[Any]
 WeightVersions = list[tuple[int, int]]
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
@@ -59,7 +60,7 @@ class TokenModel(Protocol):
 
 
 class BatchRunner:
-    """Runs a model over any number of encodings. Equal encodings are computed once and share their result."""
+    """Runs a model over any number of windows."""
 
     def __init__(
         self, model: TokenModel, *, device: torch.device, dtype: torch.dtype, batch_tokens: int | None = None
@@ -74,86 +75,80 @@ class BatchRunner:
 
     def run(
         self,
-        encodings: Sequence[Encoding],
+        windows: TokenWindows,
         reduce: Callable[..., Iterable[Result]],
-        *columns: Sequence[Hashable],
+        *columns: Column,
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
         rows_read: RowsRead | None = None,
     ) -> list[Result]:
-        """The results of reduce(hidden_TH, batch, ...) for each encoding, in the encodings' order.
+        """The results of reduce(hidden_TH, batch, ...) for each window, in their order.
 
-        columns: further values per encoding; reduce receives the values of its batch.
+        columns: further values per window; reduce receives the values of its batch.
         batch_tokens: maximum tokens of a batch; None: of this runner.
         progress: see ReadOptions.
         rows_read: from a batch and the columns to the tokens whose states `reduce` reads, by which it indexes
             (`HiddenRows`); None: all.
         """
-        first_rows = first_equal_rows(encodings, columns)
         results: dict[int, Result] = {}
         batches = self._batches(
-            encodings,
+            windows,
             reduce,
             columns,
-            rows=sorted(set(first_rows)),
             batch_tokens=batch_tokens,
             progress=progress,
             rows_read=rows_read,
         )
         for rows, reduced in batches:
-            results.update(zip(rows, reduced, strict=True))
-        return [results[row] for row in first_rows]
+            results.update(zip(rows.tolist(), reduced, strict=True))
+        return [results[row] for row in range(len(results))]
 
     def run_vectors(
         self,
-        encodings: Sequence[Encoding],
-        reduce: Callable[..., Iterable[Tensor]],
-        *columns: Sequence[Hashable],
+        windows: TokenWindows,
+        reduce: Callable[..., Tensor],
+        *columns: Column,
         batch_tokens: int | None = None,
         progress: ProgressOption = None,
         rows_read: RowsRead | None = None,
     ) -> NDArray[np.float32]:
-        """As `run`, for results that are vectors of one size: float32 [N, H], without a second copy in memory."""
-        first_rows = first_equal_rows(encodings, columns)
-        distinct = sorted(set(first_rows))
+        """As `run`, where `reduce` makes vectors of one size, [n, H]: float32 [W, H], without a second copy in memory.
+        A GPU sends the vectors of a batch while it computes the next one."""
+        vectors_WH = np.empty((0, self.model.config.hidden_size), np.float32)
         batches = self._batches(
-            encodings,
-            reduce,
+            windows,
+            lambda *arguments: HostCopy(reduce(*arguments).float()),
             columns,
-            rows=distinct,
             batch_tokens=batch_tokens,
             progress=progress,
             rows_read=rows_read,
         )
-        vectors_NH = np.empty((0, self.model.config.hidden_size), np.float32)
-        for rows, reduced in batches:
-            stacked_nH = reduced if isinstance(reduced, Tensor) else torch.stack([*reduced])
+        for rows, copied in batches:
+            vectors_nH = copied.read().numpy()
             # The size is known only now: two halves give vectors of another size than hidden_size.
-            if not len(vectors_NH):
-                vectors_NH = np.empty((len(encodings), stacked_nH.shape[1]), np.float32)
-            vectors_NH[rows] = stacked_nH.float().cpu().numpy()
-        return vectors_NH if len(distinct) == len(encodings) else vectors_NH[first_rows]
+            if not len(vectors_WH):
+                vectors_WH = np.empty((len(windows.ranges), vectors_nH.shape[1]), np.float32)
+            vectors_WH[rows] = vectors_nH
+        return vectors_WH
 
     def _batches(
         self,
-        encodings: Sequence[Encoding],
-        reduce: Callable[..., Iterable[Result]],
-        columns: Sequence[Sequence[Hashable]],
+        windows: TokenWindows,
+        reduce: Callable[..., Result],
+        columns: Sequence[Column],
         *,
-        rows: Sequence[int],
         batch_tokens: int | None,
         progress: ProgressOption,
         rows_read: RowsRead | None,
-    ) -> Iterator[tuple[list[int], Iterable[Result]]]:
+    ) -> Iterator[tuple[Integers, Result]]:
         """Batch by batch: its rows, and their results."""
-        lengths = [*map(len, encodings)]
         hidden_states = self.hidden_states()
 
-        def compute(batch_rows: Sequence[int]) -> Iterable[Result]:
-            batch = Batch.from_encodings([encodings[row] for row in batch_rows]).to(self.device)
-            values = [[column[row] for row in batch_rows] for column in columns]
+        def compute(rows: Integers) -> Result:
+            batch = windows.batch(rows, self.device)
+            values = [values_of(column, rows) for column in columns]
             with torch.inference_mode():
-                is_short = len(batch_rows) == 1 and batch.num_tokens <= SHORT_TEXT
+                is_short = len(rows) == 1 and batch.num_tokens <= SHORT_TEXT
                 for_one_text = self.for_one_text() if is_short else None
                 # Files of other libraries compute all tokens.
                 rows_R = rows_read(batch, *values) if rows_read and isinstance(self.model, Model) else None
@@ -162,49 +157,52 @@ class BatchRunner:
 
         num_tokens = 0
         num_done = 0
-        with showing(progress, len(rows)) as show:
-            order = sort_by_length(rows, lengths)
-            batches = self._fitting(compute, order, lengths, batch_tokens=batch_tokens)
+        total = len(windows.ranges)
+        with showing(progress, total) as show:
+            batches = self._fitting(compute, windows.lengths, batch_tokens=batch_tokens)
             # A GPU computes one batch while the next is prepared: its results are read only then.
-            for batch_rows, reduced in delayed(batches, by=int(self.device.type == "cuda")):
-                yield batch_rows, reduced
+            for rows, reduced in delayed(batches, by=int(self.device.type == "cuda")):
+                yield rows, reduced
 
-                num_done += len(batch_rows)
-                show(num_done, len(rows))
+                num_done += len(rows)
+                show(num_done, total)
                 # Without this the free heap of a long job fragments and grows by about 9 MB a batch (docs/LOG.md).
-                num_tokens += sum(lengths[row] for row in batch_rows)
+                num_tokens += int(windows.lengths[rows].sum())
                 if num_tokens >= TOKENS_PER_RELEASE:
                     release_memory()
                     num_tokens = 0
 
     def _fitting(
         self,
-        compute: Callable[[Sequence[int]], Iterable[Result]],
-        order: Sequence[int],
-        lengths: Sequence[int],
+        compute: Callable[[Integers], Result],
+        lengths_W: Integers,
         *,
         batch_tokens: int | None,
-    ) -> Iterator[tuple[list[int], Iterable[Result]]]:
-        """Batches of consecutive rows with their results. Where the memory of the device is too small for a batch, this
-        and later ones have half as many tokens; InputError if a single row does not fit."""
+    ) -> Iterator[tuple[Integers, Result]]:
+        """Batches of windows, from short to long, with their results. Where the memory of the device is too small for a
+        batch, this and later ones have half as many tokens; InputError if a single window does not fit."""
         budget = batch_tokens or self.batch_tokens
+        order = lengths_W.argsort(kind="stable")
+        ends = lengths_W[order].cumsum()
+
         start = 0
         while start < len(order):
-            for rows in token_batches(order[start:], lengths, budget):
-                reduced: Iterable[Result] | None = None
-                with suppress(torch.OutOfMemoryError):
-                    reduced = compute(rows)
-                if reduced is None:
-                    budget = self._halve(rows, lengths)
-                    break
+            end = batch_end(ends, start, budget)
+            rows = order[start:end]
+            reduced: Result | None = None
+            with suppress(torch.OutOfMemoryError):
+                reduced = compute(rows)
+            # Only now is the memory of the batch that failed free.
+            if reduced is None:
+                budget = self._halve(len(rows), int(lengths_W[rows].sum()))
+                continue
 
-                yield rows, reduced
-                start += len(rows)
+            yield rows, reduced
+            start = end
 
-    def _halve(self, rows: Sequence[int], lengths: Sequence[int]) -> int:
+    def _halve(self, num_windows: int, tokens: int) -> int:
         """Half the tokens of a batch that did not fit, which later calls use too."""
-        tokens = sum(lengths[row] for row in rows)
-        if len(rows) == 1:
+        if num_windows == 1:
             raise InputError(
                 f"out of memory on {self.device} with a single window of {tokens:,} tokens; choose a smaller window, "
                 "or device='cpu'"
@@ -234,6 +232,13 @@ class BatchRunner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepacked": None, "_for_one_text": None}
+
+
+def values_of(column: Column, rows: Integers) -> Any:
+    """The values of a column for these rows, as an array or a list."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return [column[row] for row in rows.tolist()]
 
 
 def weight_versions(model: Model) -> WeightVersions:

@@ -22,7 +22,7 @@ from bothways.model.parameters import no_init
 from bothways.model.rows import pooled_rows, read_states, text_rows
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.pair_examples import PairBatch
-from bothways.tasks.pooling import Bounds, pool_rows, pool_windows
+from bothways.tasks.pooling import pool_rows, pool_windows
 from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
 from bothways.text.batch import Batch
 
@@ -104,18 +104,18 @@ def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int =
     once, so a step of any size has all its in-batch negatives (the same result as GradCache, Gao 2021).
     """
     assert batch.own_rows is not None and batch.text_of_window is not None and batch.labels is not None
-    bounds: list[Bounds] = [(first, last) for first, last in batch.own_rows.tolist()]
+    bounds_W2 = batch.own_rows.cpu()
 
-    def encode(part: Batch, part_bounds: list[Bounds]) -> Tensor:
+    def encode(part: Batch, part_bounds: Tensor) -> Tensor:
         hidden_TH = read_states(model, part, pooled_rows(pooling, part))
         return pool_rows(pooling)(hidden_TH, part, part_bounds)
 
     if batch.num_tokens <= max_tokens:
-        rows_WH = encode(batch, bounds)
+        rows_WH = encode(batch, bounds_W2)
     else:
         rows: list[Tensor] = []
         for part in split_batch(batch, max_tokens):
-            part_bounds = bounds[len(rows) : len(rows) + len(part)]
+            part_bounds = bounds_W2[len(rows) : len(rows) + len(part)]
             rows += checkpointed(encode, part, part_bounds)
         rows_WH = torch.stack(rows)
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bothways.tasks.text_examples import batch_of_texts
 from bothways.tasks.training_task import describe_lengths
-from bothways.tasks.windows import WindowPolicy, own_rows, whole_length
+from bothways.tasks.windows import WindowPolicy
 from bothways.text.batch import Batch
 from bothways.text.data.near_duplicates import text_key
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.token_windows import TokenWindows
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,9 +41,10 @@ class PairBatch(Batch):
 
 @dataclass(frozen=True)
 class PairExamples:
-    """Windows of each text, [R][N][windows]; text ids [R, N], equal for near duplicates; scores [N] of scored pairs."""
+    """Windows of the N texts of each role, [R]; text ids [R, N], equal for near duplicates; scores [N] of scored
+    pairs."""
 
-    windows: list[list[list[Encoding]]]
+    windows: list[TokenWindows]
     ids: np.ndarray
     scores: np.ndarray | None = None
 
@@ -50,7 +53,10 @@ class PairExamples:
         texts: Sequence[Sequence[str]], scores: np.ndarray | None, tokenizer: Tokenizer, policy: WindowPolicy
     ) -> PairExamples:
         """texts: [R][N]. policy: how long texts are split."""
-        windows = [policy.split(tokenizer.encode_many(column)) for column in texts]
+        windows: list[TokenWindows] = []
+        for column in texts:
+            different, rows = TokenWindows.encode(tokenizer, column)
+            windows.append(policy.divide(different, rows).take(rows))
         return PairExamples(windows, text_ids(texts), scores)
 
     @property
@@ -61,9 +67,8 @@ class PairExamples:
     @cached_property
     def sizes(self) -> list[int]:
         """Tokens of each pair, over all windows of all its texts."""
-        return [
-            sum(len(window) for windows in texts for window in windows) for texts in zip(*self.windows, strict=True)
-        ]
+        sizes: list[int] = np.sum([windows.sizes for windows in self.windows], axis=0).tolist()
+        return sizes
 
     @cached_property
     def match_codes(self) -> np.ndarray:
@@ -83,31 +88,32 @@ class PairExamples:
     @property
     def lengths(self) -> list[int]:
         """Tokens of each whole text."""
-        return [whole_length(windows) for texts in self.windows for windows in texts]
+        lengths: list[int] = np.concatenate([windows.whole_lengths for windows in self.windows]).tolist()
+        return lengths
+
+    @cached_property
+    def read(self) -> TokenWindows:
+        """The windows of all first texts, then of all second ones, then of all negatives."""
+        return reduce(TokenWindows.joined, self.windows)
 
     def batch(self, rows: Sequence[int]) -> PairBatch:
         """All windows of these pairs, sorted by length."""
         import torch
 
-        entries = [
-            (window, bounds, role * len(rows) + index)
-            for role, windows in enumerate(self.windows)
-            for index, row in enumerate(rows)
-            for window, bounds in zip(windows[row], own_rows(windows[row]), strict=True)
-        ]
-        entries.sort(key=lambda entry: len(entry[0]))
-        batch = Batch.from_encodings([window for window, _, _ in entries])
+        roles_R1 = np.arange(len(self.windows))[:, None]
+        texts = (roles_R1 * len(self.windows[0]) + np.asarray(rows, np.int64)).ravel()
+        batch, text_W, windows_W = batch_of_texts(self.read, texts)
         values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-        values["text_of_window"] = torch.tensor([text for _, _, text in entries])
+        values["text_of_window"] = torch.from_numpy(text_W)
         values["labels"] = torch.from_numpy(self.labels[..., list(rows)])
-        values["own_rows"] = torch.tensor([bounds for _, bounds, _ in entries])
+        values["own_rows"] = torch.from_numpy(self.read.own_rows[windows_W])
         if self.scores is None:
             values["matches"] = torch.from_numpy(self.matches(rows))
         return PairBatch(**values)
 
     def describe(self) -> str:
-        lengths = [sum(map(whole_length, texts)) for texts in zip(*self.windows, strict=True)]
-        num_long = sum(len(windows) > 1 for texts in self.windows for windows in texts)
+        lengths = np.sum([windows.whole_lengths for windows in self.windows], axis=0).tolist()
+        num_long = sum(int((windows.num_windows > 1).sum()) for windows in self.windows)
         return (
             f"{self.ids.shape[1]:,} pairs of {len(np.unique(self.ids)):,} different texts, "
             f"{describe_lengths(lengths, 'tokens per pair')}; {num_long:,} texts read in windows"

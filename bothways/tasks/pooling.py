@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pooling = Literal["auto", "mean", "cls", "max"]
-Bounds = tuple[int, int]
 Array = TypeVar("Array", "Tensor", NDArray[Any])
 
 
@@ -30,34 +29,36 @@ def pooling_name(name: str, stored: str | None) -> str:
     return kind
 
 
-def pool_rows(kind: str) -> Callable[[Tensor, Batch, list[Bounds]], Tensor]:
-    """A function that reduces rows [first, last) of each window of a batch to one float32 vector: their sum (for the
-    mean), their maximum, or the first row of the window (cls). [N, H], on the device of the hidden states."""
+def pool_rows(kind: str) -> Callable[[Tensor, Batch, Tensor | NDArray[np.int64]], Tensor]:
+    """A function that reduces rows [first, last) of each window of a batch, [N, 2] on the CPU, to one float32 vector:
+    their sum (for the mean), their maximum, or the first row of the window (cls). [N, H], on the device of the hidden
+    states."""
     import torch
 
     from bothways.base.device import copy_to
 
-    def pool(hidden_TH: Tensor, batch: Batch, bounds: list[Bounds]) -> Tensor:
-        starts_N = batch.lengths.cumsum(0) - batch.lengths
+    def pool(hidden_TH: Tensor, batch: Batch, bounds_N2: Tensor | NDArray[np.int64]) -> Tensor:
         if kind == "cls":
-            return hidden_TH[copy_to(starts_N, hidden_TH.device)].float()
+            return hidden_TH[batch.first_tokens].float()
 
+        lengths_N = batch.lengths.numpy()
+        starts_N = lengths_N.cumsum() - lengths_N
+        first_N, last_N = np.asarray(bounds_N2).T
         if kind == "max":
             maxima: list[Tensor] = []
-            for start, (first, last) in zip(starts_N.tolist(), bounds, strict=True):
-                maxima.append(hidden_TH[start + first : start + last].float().amax(0))
+            for begin, end in zip((starts_N + first_N).tolist(), (starts_N + last_N).tolist(), strict=True):
+                maxima.append(hidden_TH[begin:end].float().amax(0))
             return torch.stack(maxima)
 
-        first_N, last_N = torch.tensor(bounds).T
         sizes_N = last_N - first_N
-        text_T = torch.repeat_interleave(torch.arange(len(batch)), sizes_N)
+        text_T = np.repeat(np.arange(len(batch)), sizes_N)
         # Texts of one window use all rows, which need no copy.
-        if bool((sizes_N != batch.lengths).any()):
-            begins_N = sizes_N.cumsum(0) - sizes_N
-            rows_T = torch.arange(len(text_T)) + (starts_N + first_N - begins_N)[text_T]
-            hidden_TH = hidden_TH[copy_to(rows_T, hidden_TH.device)]
+        if (sizes_N != lengths_N).any():
+            begins_N = sizes_N.cumsum() - sizes_N
+            rows_T = np.arange(len(text_T)) + (starts_N + first_N - begins_N)[text_T]
+            hidden_TH = hidden_TH[copy_to(torch.from_numpy(rows_T), hidden_TH.device)]
         sums_NH = torch.zeros(len(batch), hidden_TH.shape[1], device=hidden_TH.device)
-        return sums_NH.index_add_(0, copy_to(text_T, hidden_TH.device), hidden_TH.float())
+        return sums_NH.index_add_(0, copy_to(torch.from_numpy(text_T), hidden_TH.device), hidden_TH.float())
 
     return pool
 

@@ -125,7 +125,7 @@ class RankExamples:
     def describe(self) -> str:
         labels_N = self.texts.targets
         num_relevant = sum(int((labels_N[rows] > 0).sum()) for rows in self.lists)
-        num_long = sum(len(windows) > 1 for windows in self.texts.windows)
+        num_long = int((self.texts.windows.num_windows > 1).sum())
         lengths = training_task.describe_lengths(self.texts.lengths, "tokens with the query")
         return (
             f"{len(self.lists):,} queries with {len(labels_N):,} passages, {num_relevant:,} of them relevant, "

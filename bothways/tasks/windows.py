@@ -1,6 +1,6 @@
 """Windows over long texts: how long texts are split or truncated, and how results are merged; checks of arguments."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import index
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, RowsError, shorten
 from bothways.base.log import logger
-from bothways.text.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding
+from bothways.text.token_windows import Integers, TokenWindows
+from bothways.text.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Part, SlidingText, slide
 
 
 def read_one_or_many(
@@ -157,27 +158,64 @@ class WindowPolicy:
 
         RowsError if a first text leaves too little room for the second, or if a text is too long and `long` is "error".
         """
-        sizes = self._sizes(encodings, names)
-        lengths = {row: len(encoding) for row, encoding in enumerate(encodings) if len(encoding) > sizes[row]}
-        if lengths and self.long == "error":
-            raise _too_long_error(lengths, sizes)
-
-        windows = [self._slide(encoding, size) for encoding, size in zip(encodings, sizes, strict=True)]
-        if lengths and self.long == "truncate":
-            windows = [parts[:1] for parts in windows]
-            logger.warning(
-                f"cut {len(lengths)} of {len(windows)} texts to {max(len(parts[0]) for parts in windows)} tokens (the "
-                f"longest had {max(lengths.values())}); long=windows reads them whole"
-            )
+        lengths_N = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        windows = [[encoding] for encoding in encodings]
+        for row, parts in self._plan(lengths_N, lambda row: encodings[row].sliding, names).items():
+            windows[row] = encodings[row].parts(parts)
         return windows
 
-    def _sizes(self, encodings: Sequence[Encoding], names: Sequence[str] | None) -> list[int]:
-        """The window size for each encoding. RowsError names all pairs whose first text is too long."""
-        sizes: list[int] = []
+    def divide(
+        self,
+        texts: TokenWindows,
+        rows: Integers | None = None,
+        names: Sequence[str] | None = None,
+    ) -> TokenWindows:
+        """The same of texts as arrays, which have one window each.
+
+        texts: different texts or pairs.
+        rows: of the texts given among them, to which error messages and `names` belong; None: they are the same.
+        """
+        lengths_N = texts.lengths if rows is None else texts.lengths[rows]
+        row_of = range(len(texts)) if rows is None else rows
+        parts_by_row = self._plan(lengths_N, lambda row: texts.sliding(row_of[row]), names)
+        return texts.divided({int(row_of[row]): parts for row, parts in parts_by_row.items()})
+
+    def _plan(
+        self,
+        lengths_N: Integers,
+        sliding: Callable[[int], SlidingText],
+        names: Sequence[str] | None,
+    ) -> dict[int, list[Part]]:
+        """The parts of the texts that need several windows, or are cut, by row.
+
+        lengths_N: tokens of each text, special tokens included.
+        sliding: the sizes of a row that is longer than a usual window.
+        names: see `split`, as are the errors.
+        """
+        long_texts = {row: sliding(row) for row in np.flatnonzero(lengths_N > self.read_size).tolist()}
+        if not long_texts:
+            return {}
+
+        sizes = self._sizes(long_texts, names)
+        lengths = {row: text.length for row, text in long_texts.items() if text.length > sizes[row]}
+        if lengths and self.long == "error":
+            raise _too_long_error(lengths, sizes, len(lengths_N))
+
+        if lengths and self.long == "truncate":
+            longest_kept = max(min(text.length, sizes[row]) for row, text in long_texts.items())
+            logger.warning(
+                f"cut {len(lengths)} of {len(lengths_N)} texts to {longest_kept} tokens (the longest had "
+                f"{max(lengths.values())}); long=windows reads them whole"
+            )
+        return {row: self._parts(long_texts[row], sizes[row]) for row in lengths}
+
+    def _sizes(self, long_texts: Mapping[int, SlidingText], names: Sequence[str] | None) -> dict[int, int]:
+        """The window size for each of these rows. RowsError names all pairs whose first text is too long."""
+        sizes: dict[int, int] = {}
         errors: dict[int, str] = {}
-        for row, encoding in enumerate(encodings):
+        for row, text in long_texts.items():
             try:
-                sizes.append(self._size_for(encoding))
+                sizes[row] = self._size_for(text)
             except InputError as error:
                 errors[row] = str(error)
 
@@ -187,38 +225,29 @@ class WindowPolicy:
             raise RowsError(f"{name}: {errors[row]}", errors)
         return sizes
 
-    def _size_for(self, encoding: Encoding) -> int:
-        """The window for an encoding, larger than usual if the first text of a pair needs it."""
-        if len(encoding.ranges) == 1 or len(encoding) <= self.read_size:
+    def _size_for(self, text: SlidingText) -> int:
+        """The window for a text that is longer than a usual one: larger, if the first text of a pair needs it."""
+        if text.first is None:
             return self.read_size
         limit = self.max_length or self.size
         room = 1 if self.long == "truncate" else MIN_WINDOW_TEXT
-        (_, first, last), (_, start, end) = encoding.ranges
-        fixed = len(encoding) - (end - start)  # the first text and the special tokens
+        fixed = text.length - text.size  # the first text and the special tokens
         if fixed + room > limit:
             raise InputError(
-                f"the first text of the pair takes {last - first} of the {limit} tokens that the model reads, "
+                f"the first text of the pair takes {text.first} of the {limit} tokens that the model reads, "
                 f"which leaves {max(0, limit - fixed)} for the second, fewer than {room}; shorten it"
             )
         return max(self.read_size, min(fixed + MIN_WINDOW_TEXT, limit))
 
-    def _slide(self, encoding: Encoding, size: int) -> list[Encoding]:
-        if len(encoding) <= size:
-            return [encoding]
-        source, first, last = encoding.ranges[-1]
-        room = size - len(encoding) + last - first
-        return source.tokenizer.split_windows(
-            encoding,
-            size=size,
-            overlap=self._overlap_for(size, room),
-            cut=self.long == "truncate",
-        )
+    def _parts(self, text: SlidingText, size: int) -> list[Part]:
+        """The parts of a text that windows of this size show."""
+        room = size - (text.length - text.size)
+        if self.long == "truncate":
+            return [(0, room)]
+        return slide(text.size, room, self._overlap_for(size, room))
 
     def _overlap_for(self, size: int, room: int) -> int:
         """room: text tokens of a window."""
-        if self.long != "windows":
-            return 0
-
         overlap = self.overlap if size == self.read_size else size // 4
         if self.size > size:
             overlap = min(overlap, size // 4)
@@ -227,15 +256,15 @@ class WindowPolicy:
         return overlap if overlap < room else room // 4
 
 
-def _too_long_error(lengths: Mapping[int, int], sizes: Sequence[int]) -> RowsError:
-    """lengths: of the texts that are too long, by row. sizes: the limit of every text."""
+def _too_long_error(lengths: Mapping[int, int], sizes: Mapping[int, int], num_texts: int) -> RowsError:
+    """lengths: of the texts that are too long, by row. sizes: their limits. num_texts: of all texts."""
     limit = sizes[min(lengths)]
     longest = max(lengths.values())
     errors: dict[int, str] = {}
     for row, length in lengths.items():
         errors[row] = f"longer than {sizes[row]} tokens ({length}); shorten it, or read it in windows"
     return RowsError(
-        f"{len(lengths)} of {len(sizes)} texts are longer than {limit} tokens (up to {longest})",
+        f"{len(lengths)} of {num_texts} texts are longer than {limit} tokens (up to {longest})",
         errors,
     )
 

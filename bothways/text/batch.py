@@ -65,6 +65,49 @@ class Batch:
             lengths=torch.from_numpy(lengths.astype(np.int64)),
         )
 
+    @staticmethod
+    def from_tokens(
+        ids_T: np.ndarray,
+        lengths_N: np.ndarray,
+        second_N: np.ndarray | None = None,
+        second_segment: int = 0,
+        *,
+        device: torch.device | str,
+    ) -> Batch:
+        """A batch on a device, which computes positions and segments, so that only the ids travel to it.
+
+        ids_T: int32, special tokens included.
+        lengths_N: int64, tokens of each text or pair.
+        second_N: how many of these tokens are of the second text and its [SEP]; None: none are.
+        second_segment: segment of these.
+        """
+        import torch
+
+        from bothways.base.device import copy_to
+
+        target = torch.device(device)
+        num_tokens = len(ids_T)
+        lengths = torch.from_numpy(lengths_N)
+        sizes_N = copy_to(lengths, target)
+        starts_N = sizes_N.cumsum(0) - sizes_N
+
+        # With the number of tokens given, the processor need not wait for a GPU to sum the lengths.
+        starts_T = torch.repeat_interleave(starts_N, sizes_N, output_size=num_tokens)
+        positions_T = torch.arange(num_tokens, device=target) - starts_T
+        ids = copy_to(torch.from_numpy(ids_T), target).long()
+
+        segments_T = torch.zeros_like(ids)
+        if second_N is not None:
+            first_N = sizes_N - copy_to(torch.from_numpy(second_N), target)
+            first_T = torch.repeat_interleave(first_N, sizes_N, output_size=num_tokens)
+            segments_T.masked_fill_(positions_T >= first_T, second_segment)
+        return Batch(
+            input_ids=ids,
+            segment_ids=segments_T,
+            position_ids=positions_T,
+            lengths=lengths,
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 

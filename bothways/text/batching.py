@@ -42,17 +42,21 @@ def epoch_order(
 
 def token_batches(order: Sequence[int], lengths: Lengths, budget: float) -> Iterator[list[int]]:
     """Batches of consecutive rows of `order`, each of at most `budget` tokens or a single row."""
-    rows: list[int] = []
-    tokens = 0
-    for row in order:
-        if rows and tokens + lengths[row] > budget:
-            yield rows
-            rows = []
-            tokens = 0
-        rows.append(row)
-        tokens += lengths[row]
-    if rows:
-        yield rows
+    ends = np.asarray(lengths)[np.asarray(order, np.int64)].cumsum()
+    start = 0
+    while start < len(ends):
+        end = batch_end(ends, start, budget)
+        yield list(order[start:end])
+        start = end
+
+
+def batch_end(ends: np.ndarray, start: int, budget: float) -> int:
+    """The end of the batch of consecutive rows that begins at `start`: at most `budget` tokens, or a single row.
+
+    ends: tokens up to the end of each row.
+    """
+    before = ends[start - 1] if start else 0
+    return max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
 
 
 def sort_by_length(rows: Sequence[int], lengths: Lengths) -> list[int]:

@@ -10,6 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from bothways.base.device import HostCopy
 from bothways.text.batch import Batch
 
 
@@ -49,33 +50,20 @@ def _tensors(batch: Batch) -> Iterator[Tensor]:
 
 
 class Readout:
-    """Numbers that are on their way from a device to the processor.
+    """Numbers that are on their way from a device to the processor (HostCopy), all in one copy.
 
     numbers: tensors of one number each.
-
-    A GPU copies them when it has computed them. To read them then waits for the work that was queued before this
-    object was made, and for nothing that was queued after it.
     """
 
     def __init__(self, numbers: Sequence[Tensor]) -> None:
         self.numbers = numbers
-        self.copied: Tensor | None = None
-        self.arrived: torch.cuda.Event | None = None
-        if not numbers or numbers[0].device.type == "cpu":
-            return
-
-        # All in one copy. torch copies into pinned memory if it need not wait.
-        device = numbers[0].device
-        self.copied = torch.stack([number.double() for number in numbers]).to("cpu", non_blocking=True)
-        if device.type == "cuda":
-            self.arrived = torch.cuda.Event()
-            self.arrived.record(torch.cuda.current_stream(device))
+        self.copy: HostCopy | None = None
+        if numbers and numbers[0].device.type != "cpu":
+            self.copy = HostCopy(torch.stack([number.double() for number in numbers]))
 
     def values(self) -> list[float]:
         """The numbers, in the order given."""
-        if self.copied is None:
+        if self.copy is None:
             return [number.item() for number in self.numbers]
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        values: list[float] = self.copied.tolist()
+        values: list[float] = self.copy.read().tolist()
         return values

@@ -14,6 +14,7 @@ from bothways.base.errors import InputError, UsageError
 from bothways.base.log import messages_to
 from bothways.inference.runner import BatchRunner
 from bothways.model.encoder import Encoder
+from bothways.text.token_windows import TokenWindows
 from bothways.training.distributed import process_group
 from bothways.training.loop import fit
 from bothways.training.schedule import TrainingOptions
@@ -63,14 +64,14 @@ def states(hidden_TH, batch):
 def test_a_batch_that_does_not_fit_in_memory_is_halved_with_a_message_and_gives_the_same(gpu, small_memory):
     model = bothways.load("bothways-en", dtype="float32", device=str(gpu))
     number = 24 if gpu.type == "cpu" else 3000
-    encodings = model.tokenizer.encode_many([f"{SENTENCE * (1 + row % 3)} {row}" for row in range(number)])
-    tokens = sum(map(len, encodings))
+    windows, _ = TokenWindows.encode(model.tokenizer, [f"{SENTENCE * (1 + row % 3)} {row}" for row in range(number)])
+    tokens = int(windows.lengths.sum())
     options = {"device": gpu, "dtype": torch.float32}
-    expected = BatchRunner(model.module, batch_tokens=512, **options).run(encodings, states)
+    expected = BatchRunner(model.module, batch_tokens=512, **options).run(windows, states)
     runner, lines = BatchRunner(model.module, batch_tokens=tokens, **options), []
     with small_memory(tokens // 3, 200), messages_to(lines.append):
-        actual = runner.run(encodings, states)
-        assert runner.run(encodings[:8], states)[0].shape == expected[0].shape  # memory was freed
+        actual = runner.run(windows, states)
+        assert runner.run(windows.take(range(8)), states)[0].shape == expected[0].shape  # memory was freed
     assert len(lines) >= 1 and all(f"out of memory on {gpu}" in line for line in lines)
     assert runner.batch_tokens <= tokens // 2
     assert max(float((one - other).abs().max()) for one, other in zip(actual, expected, strict=True)) < 1e-3
@@ -83,7 +84,7 @@ def test_a_window_that_does_not_fit_in_memory_is_an_error(gpu, small_memory, mak
     encoding = tokenizer.encode("the cat " * ((length - 2) // 2))
     runner = BatchRunner(model, device=gpu, dtype=torch.float32, batch_tokens=length)
     with small_memory(20, 16), pytest.raises(InputError, match=rf"out of memory on {gpu} with a single window of"):
-        runner.run([encoding], states)
+        runner.run(TokenWindows.from_encodings([encoding]), states)
 
 
 def test_training_that_does_not_fit_in_memory_names_the_option(gpu, small_memory, make_model):

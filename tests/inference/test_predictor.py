@@ -722,12 +722,12 @@ def test_texts_are_tokenized_ahead_of_a_gpu_with_the_same_vectors(make_predictor
     shown, replaced = [], predictor.tokenizer.replaced_surrogates
     for module, name, value in (
         (encoder, "TEXTS_AHEAD", {"cpu": 50}),
-        (encoder, "TEXTS_PER_PART", 20),
+        (encoder, "BLOCKS_PER_PART", 2),
         (encoder, "num_cores", lambda: 2),
         (worker_processes, "BLOCK", 8),
-        (encoder.EncoderBackend, "encode", None),
+        (encoder.EncoderBackend, "token_windows", None),
     ):
         monkeypatch.setattr(module, name, value)
     ahead = predictor.embed(texts, progress=lambda done, total: shown.append((done, total)))
     assert np.abs(ahead - expected).max() < 1e-6
-    assert shown == [(20, 52), (40, 52), (52, 52)] and predictor.tokenizer.replaced_surrogates == replaced + 1
+    assert shown == [(16, 52), (32, 52), (48, 52), (52, 52)] and predictor.tokenizer.replaced_surrogates == replaced + 1

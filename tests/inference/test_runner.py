@@ -12,6 +12,7 @@ from bothways.inference import runner
 from bothways.inference.runner import BatchRunner
 from bothways.tasks.pooling import pool_windows
 from bothways.text.batching import delayed
+from bothways.text.token_windows import TokenWindows
 
 CPU = torch.device("cpu")
 
@@ -40,23 +41,28 @@ def encodings(tokenizer):
     return [tokenizer.encode("the cat " * number) for number in (7, 1, 5, 2, 6, 3, 4)]
 
 
-def test_a_batch_that_does_not_fit_in_memory_is_halved_with_a_message_and_so_are_later_ones(encodings):
+@pytest.fixture
+def windows(encodings):
+    return TokenWindows.from_encodings(encodings)
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_halved_with_a_message_and_so_are_later_ones(encodings, windows):
     expected = [float(sum(encoding.ids)) for encoding in encodings]
     model, lines = SmallMemory(20), []
     runner = BatchRunner(model, device=CPU, dtype=torch.float32, batch_tokens=64)
     with messages_to(lines.append):
-        assert runner.run(encodings, sums) == expected
+        assert runner.run(windows, sums) == expected
     assert len(lines) == 2 and all("out of memory on cpu" in line for line in lines)
     assert runner.batch_tokens < 32 and sum(size > 20 for size in model.sizes) == 2
     sizes = len(model.sizes)
-    assert runner.run(encodings, sums) == expected  # without a further attempt that fails
+    assert runner.run(windows, sums) == expected  # without a further attempt that fails
     assert all(size <= 20 for size in model.sizes[sizes:])
 
 
-def test_a_single_window_that_does_not_fit_in_memory_is_an_error(encodings):
+def test_a_single_window_that_does_not_fit_in_memory_is_an_error(windows):
     runner = BatchRunner(SmallMemory(9), device=CPU, dtype=torch.float32, batch_tokens=64)
     with pytest.raises(InputError, match=r"out of memory on cpu with a single window of \d+ tokens; .*window"):
-        runner.run(encodings, sums)
+        runner.run(windows, sums)
 
 
 def test_a_result_is_read_when_later_ones_have_been_started():

@@ -48,10 +48,9 @@ from bothways.model.checkpoint.directory import Directory
 from bothways.model.config import SIZES
 from bothways.model.families import FAMILIES
 from bothways.model.model import Model, initialize
-from bothways.tasks.pooling import pool_rows
-from bothways.text.batch import Batch
+from bothways.text.batching import token_batches
 from bothways.text.corpus.documents import sample
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.token_windows import TokenWindows
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -392,12 +391,12 @@ def embedding(report: Report) -> None:
 def embed_beside(report: Report, name: str, path: Path, texts: Sequence[str], folder: Path) -> None:
     """Texts per second of a model: ours from texts, from ids and of the model alone; sentence-transformers."""
     model = bothways.load(path, dtype="bfloat16" if DEVICE.type == "cuda" else "float32", device=str(DEVICE))
-    encodings = [part for parts in model.encoder.encode(texts[:20_000], None, {}) for part in parts]
-    tokens = sum(map(len, encodings)) / len(encodings)
-    report.add(**{f"{name}: tokens per text": round(tokens, 1)})
+    windows, _ = model.encoder.token_windows(texts[:20_000], None, {})
+    tokens = windows.lengths.mean()
+    report.add(**{f"{name}: tokens per text": round(float(tokens), 1)})
     report.attempt(f"{name}: bothways, texts", lambda: speed(lambda: len(model.embed(texts)), report))
-    report.attempt(f"{name}: bothways, ids", lambda: speed(lambda: from_ids(model, encodings), report))
-    report.attempt(f"{name}: bothways, model alone", lambda: model_alone(model, encodings, report))
+    report.attempt(f"{name}: bothways, ids", lambda: speed(lambda: from_ids(model, windows), report))
+    report.attempt(f"{name}: bothways, model alone", lambda: model_alone(model, windows, report))
     source, _ = files_for_others(Directory(path).path, folder / f"{name} for others", task_method(model))
     config = PeerConfig(source, folder, "vectors", pooling="mean", longest=512, device=str(DEVICE))
 
@@ -411,19 +410,19 @@ def embed_beside(report: Report, name: str, path: Path, texts: Sequence[str], fo
     report.attempt(f"{name}: sentence-transformers, texts", peer)
 
 
-def from_ids(model: Predictor, encodings: list[Encoding]) -> int:
-    bounds = [(0, len(encoding)) for encoding in encodings]
-    return len(model.torch_encoder.run_vectors(encodings, {}, pool_rows("mean"), bounds))
+def from_ids(model: Predictor, windows: TokenWindows) -> int:
+    return len(model.torch_encoder.pooled_texts(windows, "mean", {}))
 
 
-def model_alone(model: Predictor, encodings: list[Encoding], report: Report) -> Figures:
+def model_alone(model: Predictor, windows: TokenWindows, report: Report) -> Figures:
     """Batches that are on the GPU already: the best of a few sizes, with the share of the peak."""
     dtype = model.torch_encoder.torch_dtype
     peak = measure_peak_flops(DEVICE, dtype, 0.01 if report.small else 0.5)
     figures: Figures = {"rate": 0.0}
     for budget in (4096,) if report.small else (1 << 16, 1 << 18):
-        chosen = list(islice(sorted(encodings, key=len), len(encodings) // 2, None))
-        batch = Batch.from_encodings(chosen[: max(1, budget // len(chosen[0]))]).to(DEVICE)
+        longer_half = windows.lengths.argsort(kind="stable")[len(windows.lengths) // 2 :]
+        number = max(1, budget // int(windows.lengths[longer_half[0]]))
+        batch = windows.batch(longer_half[:number], DEVICE)
 
         @torch.inference_mode()
         def run(batch: Any = batch) -> int:
@@ -451,12 +450,25 @@ def feeding(report: Report) -> None:
         report.add(**{f"tokens in masked batches of {length}, one process": rate})
     tokenizer = pretrain.packaged_tokenizer()
     short = short_texts(100 if report.small else 40_000)
+
+    def tokenize_here() -> int:
+        return len(tokenizer.encode_arrays(short[:2000]).starts) - 1
+
+    def tokenize_in_processes() -> int:
+        return sum(len(block.starts) - 1 for block in tokenizer.encode_ahead(short, num_cores()))
+
+    windows, _ = TokenWindows.encode(tokenizer, short)
+    order = windows.lengths.argsort(kind="stable").tolist()
+    batches_of_rows = [*token_batches(order, windows.lengths, tokens)]
+
+    def build_batches() -> int:
+        return sum(len(windows.batch(rows, DEVICE)) for rows in batches_of_rows)
+
     report.add(
         **{
-            "texts tokenized, one process": speed(lambda: len(tokenizer.encode_many(short[:2000])), report)["rate"],
-            f"texts tokenized, {num_cores()} processes": speed(
-                lambda: sum(map(len, tokenizer.encode_ahead(short, num_cores()))), report
-            )["rate"],
+            "texts tokenized, one process": speed(tokenize_here, report)["rate"],
+            f"texts tokenized, {num_cores()} processes": speed(tokenize_in_processes, report)["rate"],
+            "texts from ids to batches on the device, one process": speed(build_batches, report)["rate"],
         }
     )
 

@@ -6,11 +6,10 @@ Letters: N texts, W windows of them, T tokens, S tokens of one text, L layers, H
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ from torch import Tensor
 from bothways.base.device import choose_device, choose_dtype, copy_to, num_cores, single_thread
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import muted
-from bothways.inference.backends.tokens import TokenBackend
-from bothways.inference.reading import ReadOptions, Rows, run_options, showing
-from bothways.inference.runner import BatchRunner, RowsRead, TokenModel
+from bothways.inference.backends.tokens import TokenBackend, expanded
+from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
+from bothways.inference.runner import BatchRunner, Column, RowsRead, TokenModel
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory, read_unchanged
@@ -33,17 +32,18 @@ from bothways.model.int8 import is_int8
 from bothways.model.model import Model
 from bothways.model.parameters import move_model
 from bothways.model.rows import pooled_rows, text_rows
-from bothways.tasks.pooling import Bounds, Pooling, pool_rows
+from bothways.tasks.pooling import Pooling, pool_rows
 from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch
-from bothways.text.batching import chunked, prefetch, without_garbage_collection
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.batching import chunked, prefetch
+from bothways.text.token_windows import Integers, TokenWindows, distinct
+from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer, join_arrays
 
 if TYPE_CHECKING:
     from bothways.tasks.fill import Words
 
 ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
-TEXTS_PER_PART = 16_000  # texts that are sorted by length together, if more are tokenized meanwhile
+BLOCKS_PER_PART = 8  # blocks of texts that are sorted by length together, if more are tokenized meanwhile
 TEXTS_AHEAD = {"cuda": 20_000}  # number of texts from which processes tokenize ahead of the device
 
 Reader = Callable[[Directory, torch.dtype], Checkpoint]
@@ -184,14 +184,14 @@ class EncoderBackend(TokenBackend):
 
     def run_vectors(
         self,
-        encodings: Sequence[Encoding],
+        windows: TokenWindows,
         options: ReadOptions,
-        reduce: Callable[..., Iterable[Tensor]],
-        *columns: Sequence[Hashable],
+        reduce: Callable[..., Tensor],
+        *columns: Column,
         rows_read: RowsRead | None = None,
     ) -> Rows:
-        """The vectors reduce(hidden_TH, batch, ...) of each encoding (runner.py)."""
-        return self.runner.run_vectors(encodings, reduce, *columns, **run_options(options), rows_read=rows_read)
+        """The vectors reduce(hidden_TH, batch, ...) of each window (runner.py)."""
+        return self.runner.run_vectors(windows, reduce, *columns, **run_options(options), rows_read=rows_read)
 
     def run_rows(
         self, windows: Sequence[Sequence[Encoding]], options: ReadOptions, outputs: Callable[[Tensor], Tensor]
@@ -202,8 +202,11 @@ class EncoderBackend(TokenBackend):
             return list(outputs(hidden_TH).float().cpu().split(batch.lengths.tolist()))
 
         flat = [part for parts in windows for part in parts]
-        rows = iter(self.runner.run(flat, split, **run_options(options)))
-        return [[next(rows).numpy() for _ in parts] for parts in windows]
+        distinct, numbers = distinct_rows(flat)
+        arrays = TokenWindows.from_encodings([flat[row] for row in distinct])
+        rows = self.runner.run(arrays, split, **run_options(options))
+        number = iter(numbers)
+        return [[rows[next(number)].numpy() for _ in parts] for parts in windows]
 
     def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
         from bothways.model.states import attention_weights
@@ -245,7 +248,15 @@ class EncoderBackend(TokenBackend):
             ends = np.cumsum([*map(len, rows_of_windows)])
             return [words[end - len(rows) : end] for end, rows in zip(ends, rows_of_windows, strict=True)]
 
-        return self.runner.run(windows, guess, rows, **run_options(options), rows_read=positions_in_batch)
+        distinct, numbers = distinct_rows(windows, rows)
+        words = self.runner.run(
+            TokenWindows.from_encodings([windows[row] for row in distinct]),
+            guess,
+            [rows[row] for row in distinct],
+            **run_options(options),
+            rows_read=positions_in_batch,
+        )
+        return [words[number] for number in numbers]
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = self.pooling_kind(pooling)
@@ -253,32 +264,36 @@ class EncoderBackend(TokenBackend):
         # An error names all texts that are too long, so they are all read first.
         names_rows = self.window_policy.changed(long=options.get("long")).long == "error"
         if is_few or names_rows:
-            return self.pooled_texts(self.encode(texts, None, options), kind, options)
+            return super().text_vectors(texts, pooling, options)
         return self._text_vectors_ahead(texts, kind, options)
 
     def _text_vectors_ahead(self, texts: Sequence[str], kind: str, options: ReadOptions) -> Rows:
         """A vector per text; processes tokenize the next texts while the device computes."""
         part_options: ReadOptions = {**options, "progress": None}
-        parts: list[Rows] = []
-        num_done = 0
-        with showing(options.get("progress"), len(texts)) as show, without_garbage_collection():
-            ahead = chain.from_iterable(self.tokenizer.encode_ahead(texts, num_cores()))
-            for encodings in prefetch(chunked(ahead, TEXTS_PER_PART)):
-                vectors_nH = self.pooled_texts(self.split(encodings, options), kind, part_options)
-                parts.append(vectors_nH)
-                num_done += len(vectors_nH)
-                show(num_done, len(texts))
-        return np.concatenate(parts)
+        policy = self.policy_for(options)
+        different, rows = distinct(texts)
+        times_N = np.bincount(rows)
 
-    def pooled_windows(
-        self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
-    ) -> Rows:
-        def read(batch: Batch, bounds: list[Bounds]) -> Tensor | None:
+        vectors: list[Rows] = []
+        num_done = 0
+        with showing(options.get("progress"), len(different)) as show:
+            blocks = self.tokenizer.encode_ahead(different, num_cores())
+            for part in prefetch(map(join_arrays, chunked(blocks, BLOCKS_PER_PART))):
+                windows = policy.divide(TokenWindows.of_arrays(part, self.tokenizer))
+                vectors.append(self.pooled_texts(windows, kind, part_options))
+                times_n = times_N[num_done : num_done + len(windows)]
+                self.count_truncated(int(times_n[windows.are_truncated].sum()))
+                num_done += len(windows)
+                show(num_done, len(different))
+        return expanded(np.concatenate(vectors), rows)
+
+    def pooled_windows(self, windows: TokenWindows, kind: str, rows_W2: Integers, options: ReadOptions) -> Rows:
+        def read(batch: Batch, rows_n2: Integers) -> Tensor | None:
             return pooled_rows(kind, batch)
 
-        return self.run_vectors(windows, options, pool_rows(kind), rows, rows_read=read)
+        return self.run_vectors(windows, options, pool_rows(kind), rows_W2, rows_read=read)
 
-    def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+    def window_states(self, windows: TokenWindows, options: ReadOptions) -> Rows:
         return self.run_vectors(windows, options, self.module.text_states, rows_read=partial(text_rows, self.config))
 
     def head_scores(self, head: str, states_nH: Rows) -> Rows:

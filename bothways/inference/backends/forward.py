@@ -16,7 +16,7 @@ from bothways.model.config import NO_POOLER, POOLED_HEADS, EncoderConfig, unit_s
 from bothways.tasks.arrays import normalize
 
 Array = NDArray[np.float32]
-Ids = NDArray[np.int64]
+Ids = NDArray[Any]  # int32 or int64
 BLOCK = 1 << 15  # numbers that an activation treats at once, so that they stay in a core's cache
 # 2 artanh(erf(x / sqrt(2))) = x P(x^2): the coefficients of P, fitted so that the error of the probability is least.
 NORMAL = (1.5957699, 0.07266617, -6.518993e-05, -1.1061239e-04, 7.9294914e-06, -2.6452688e-07, 3.5123475e-09)

@@ -7,7 +7,7 @@ memory; of the word table, only the rows of a text are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from math import prod
@@ -26,7 +26,7 @@ from bothways.base.errors import InputError, needs_package
 from bothways.base.io import unpacked_directory
 from bothways.inference.backends.forward import Array, Bert, Ids
 from bothways.inference.backends.tokens import TokenBackend
-from bothways.inference.reading import ReadOptions, Rows, first_equal_rows, run_options, showing
+from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import PackedTensors
@@ -35,9 +35,8 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.model.checkpoint.weights import TensorFiles, is_finite, not_finite_error, open_safetensors
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.tasks.arrays import top_k
-from bothways.tasks.pooling import Bounds
-from bothways.text.batch import token_arrays
-from bothways.text.batching import sort_by_length, token_batches
+from bothways.text.batching import token_batches
+from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
@@ -117,27 +116,26 @@ class NumpyBackend(TokenBackend):
 
     def run(
         self,
-        encodings: Sequence[Encoding],
+        windows: TokenWindows,
         options: ReadOptions,
         reduce: Reduce[Result],
-        *columns: Sequence[Hashable],
+        *columns: Sequence[Any] | NDArray[Any],
         rows_read: RowsRead | None = None,
     ) -> list[Result]:
-        """The results of reduce(hidden_TH, lengths, ...) for each encoding, in their order; equal ones are computed
-        once.
+        """The results of reduce(hidden_TH, lengths, ...) for each window, in their order.
 
-        columns: further values per encoding; `reduce` receives the values of its batch.
+        columns: further values per window; `reduce` receives the values of its batch.
         rows_read: from the lengths and columns of a batch to the tokens that are read, whose states alone `reduce`
             receives; None: all.
         """
-        first_rows = first_equal_rows(encodings, columns)
-        lengths = [*map(len, encodings)]
-        distinct = sort_by_length(sorted({*first_rows}), lengths)
         limits = run_options(options)
-        batches = [*token_batches(distinct, lengths, limits["batch_tokens"] or self.batch_tokens)]
+        lengths_W = windows.lengths
+        order = lengths_W.argsort(kind="stable").tolist()
+        batches = [*token_batches(order, lengths_W, limits["batch_tokens"] or self.batch_tokens)]
 
         def compute(rows: list[int]) -> list[Result]:
-            ids_T, segments_T, lengths_N = token_arrays([encodings[row] for row in rows])
+            ids_T, lengths_N, second_N = windows.gather(rows)
+            segments_T = windows.segments(lengths_N, second_N)
             values = [[column[row] for row in rows] for column in columns]
             rows_R = None if rows_read is None else rows_read(lengths_N, *values)
             hidden_RH = self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
@@ -146,39 +144,36 @@ class NumpyBackend(TokenBackend):
         # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
         # these, unless it is small.
         threads = min(len(batches), num_threads())
-        num_tokens = sum(lengths[row] for row in distinct)
-        has_one_thread = threads > 1 or num_tokens <= FEW_TOKENS
+        has_one_thread = threads > 1 or lengths_W.sum() <= FEW_TOKENS
 
         results: dict[int, Result] = {}
         with (
-            showing(limits["progress"], len(distinct)) as show,
+            showing(limits["progress"], len(order)) as show,
             ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool,
             single_blas_thread() if has_one_thread else nullcontext(),
         ):
             computed = pool.map(compute, batches) if pool else map(compute, batches)
             for rows, reduced in zip(batches, computed, strict=True):
                 results.update(zip(rows, reduced, strict=True))
-                show(len(results), len(distinct))
-        return [results[row] for row in first_rows]
+                show(len(results), len(order))
+        return [results[row] for row in range(len(order))]
 
-    def pooled_windows(
-        self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
-    ) -> Rows:
-        def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Bounds]) -> Iterator[Rows]:
+    def pooled_windows(self, windows: TokenWindows, kind: str, rows_W2: Integers, options: ReadOptions) -> Rows:
+        def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Integers]) -> Iterator[Rows]:
             for start, (first, last) in zip(lengths_N.cumsum() - lengths_N, bounds, strict=True):
                 x_SH = hidden_TH[start + first : start + last]
                 yield x_SH.max(0) if kind == "max" else x_SH.sum(0)
 
         if kind == "cls":
             return self._first_states(windows, options)
-        return stack(self.run(windows, options, pool, rows), self.config.hidden_size)
+        return stack(self.run(windows, options, pool, rows_W2), self.config.hidden_size)
 
-    def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+    def window_states(self, windows: TokenWindows, options: ReadOptions) -> Rows:
         if self.config.pooling != "mean":
             return self._first_states(windows, options)
         return stack(self.run(windows, options, self.bert.text_states), self.config.hidden_size)
 
-    def _first_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+    def _first_states(self, windows: TokenWindows, options: ReadOptions) -> Rows:
         """The state of the first token of each window."""
 
         def first_tokens(lengths_N: Ids) -> Ids:
@@ -206,8 +201,10 @@ class NumpyBackend(TokenBackend):
             return np.split(outputs(hidden_TH), lengths_N.cumsum()[:-1])
 
         flat = [part for parts in windows for part in parts]
-        rows = iter(self.run(flat, options, split))
-        return [[next(rows) for _ in parts] for parts in windows]
+        distinct, numbers = distinct_rows(flat)
+        rows = self.run(TokenWindows.from_encodings([flat[row] for row in distinct]), options, split)
+        number = iter(numbers)
+        return [[rows[next(number)] for _ in parts] for parts in windows]
 
     def masked_words(
         self, windows: Sequence[Encoding], rows: Sequence[tuple[int, ...]], top: int, options: ReadOptions
@@ -229,7 +226,10 @@ class NumpyBackend(TokenBackend):
                 best_probabilities_Mk = np.take_along_axis(words_MV, best_Mk, 1)
                 yield [*zip(best_probabilities_Mk.tolist(), best_Mk.tolist(), strict=True)]
 
-        return self.run(windows, options, guess, rows, rows_read=read)
+        distinct, numbers = distinct_rows(windows, rows)
+        arrays = TokenWindows.from_encodings([windows[row] for row in distinct])
+        words = self.run(arrays, options, guess, [rows[row] for row in distinct], rows_read=read)
+        return [words[number] for number in numbers]
 
     def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
         raise needs_torch("attention weights")

@@ -18,9 +18,10 @@ from bothways.inference.backends.backend import MAX_SCORES, Backend
 from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
 from bothways.model.config import EncoderConfig, encodes_separately
 from bothways.tasks import task_from_heads
-from bothways.tasks.pooling import Bounds, Pooling, pool_windows, pooling_name
-from bothways.tasks.windows import is_truncated, own_rows
+from bothways.tasks.pooling import Pooling, pool_windows, pooling_name
+from bothways.tasks.windows import WindowPolicy, is_truncated
 from bothways.text.batching import without_garbage_collection
+from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
@@ -75,35 +76,51 @@ class TokenBackend(Backend):
         self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
     ) -> list[list[Encoding]]:
         """The windows of each encoding. RowsError if texts are too long for long="error"."""
-        options = options or {}
+        windows = self.policy_for(options or {}).split(encodings, names)
+        self.count_truncated(sum(map(is_truncated, windows)))
+        return windows
+
+    def policy_for(self, options: ReadOptions) -> WindowPolicy:
+        """How long texts are read with these options."""
+        if not options:
+            return self.window_policy
         check_names(options)
-        policy = self.window_policy.changed(
+        return self.window_policy.changed(
             size=options.get("window"),
             overlap=options.get("overlap"),
             long=options.get("long"),
         )
-        windows = policy.split(encodings, names)
 
-        if policy.long == "truncate":
+    def count_truncated(self, number: int) -> None:
+        """Add to the number of texts that were truncated."""
+        if number:
             with self._lock:
-                self.truncated_texts += sum(map(is_truncated, windows))
-        return windows
+                self.truncated_texts += number
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions) -> list[list[Encoding]]:
-        """Each text (or pair) as windows."""
+        """Each text (or pair) as windows, whose tokens can be found in the text."""
         with without_garbage_collection():
             return self.split(self.tokenizer.encode_many(texts, pairs), options)
+
+    def token_windows(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> tuple[TokenWindows, Integers]:
+        """The windows of the different texts (or pairs), as arrays, and for each text its row among them, [N]."""
+        whole, rows = TokenWindows.encode(self.tokenizer, texts, pairs)
+        policy = self.policy_for(options)
+        windows = policy.divide(whole, rows)
+        if policy.long == "truncate":
+            self.count_truncated(int(windows.are_truncated[rows].sum()))
+        return windows, rows
 
     # --- outputs of windows -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def pooled_windows(
-        self, windows: Sequence[Encoding], kind: str, rows: Sequence[Bounds], options: ReadOptions
-    ) -> Rows:
+    def pooled_windows(self, windows: TokenWindows, kind: str, rows_W2: Integers, options: ReadOptions) -> Rows:
         """The sum ("mean"), maximum ("max") or first ("cls") of these rows of hidden states of each window, [W, H]."""
 
     @abstractmethod
-    def window_states(self, windows: Sequence[Encoding], options: ReadOptions) -> Rows:
+    def window_states(self, windows: TokenWindows, options: ReadOptions) -> Rows:
         """The vector of each window that a head on texts reads, [W, H]."""
 
     @abstractmethod
@@ -145,17 +162,15 @@ class TokenBackend(Backend):
 
     def text_vectors(self, texts: Sequence[str], pooling: Pooling, options: ReadOptions) -> Rows:
         kind = self.pooling_kind(pooling)
-        return self.pooled_texts(self.encode(texts, None, options), kind, options)
+        windows, rows = self.token_windows(texts, None, options)
+        return expanded(self.pooled_texts(windows, kind, options), rows)
 
-    def pooled_texts(self, windows: list[list[Encoding]], kind: str, options: ReadOptions) -> Rows:
+    def pooled_texts(self, windows: TokenWindows, kind: str, options: ReadOptions) -> Rows:
         """A vector per text, from its windows, [N, H]."""
-        bounds: list[Bounds] = []
-        for parts in windows:
-            bounds += own_rows(parts)
-        pooled_WH = self.pooled_windows(_flat(windows), kind, bounds, options)
-
-        sizes_W = np.array([last - first for first, last in bounds], np.int64)
-        return pool_windows(kind, pooled_WH, _text_rows(windows), num_texts=len(windows), sizes_W=sizes_W)
+        rows_W2 = windows.own_rows
+        pooled_WH = self.pooled_windows(windows, kind, rows_W2, options)
+        sizes_W = rows_W2[:, 1] - rows_W2[:, 0]
+        return pool_windows(kind, pooled_WH, windows.text_rows, num_texts=len(windows), sizes_W=sizes_W)
 
     def scored_vectors(
         self, head: str, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
@@ -184,35 +199,37 @@ class TokenBackend(Backend):
         """The vector of each text (or pair) that a head reads, [N, H]; of a bi-encoder a vector for each text of a
         pair, [N, 2, H]."""
         is_bi_encoder = head == "classes" and encodes_separately(self.config)
-        inputs = _compared_texts(texts, pairs) if is_bi_encoder else [(texts, pairs)]
-        windows: list[list[Encoding]] = []
-        for firsts, seconds in inputs:
-            windows += self.encode(firsts, seconds, options)
+        if is_bi_encoder:
+            windows, rows = self._compared_windows(texts, pairs, options)
+        else:
+            windows, rows = self.token_windows(texts, pairs, options)
 
-        states_WH = self.window_states(_flat(windows), options)
-        states_NH: Rows = pool_windows("mean", states_WH, _text_rows(windows), len(windows))
+        states_WH = self.window_states(windows, options)
+        pooled_NH: Rows = pool_windows("mean", states_WH, windows.text_rows, len(windows))
+        states_NH = expanded(pooled_NH, rows)
         if is_bi_encoder:  # all first texts, then all second texts
             states_NH = states_NH.reshape(2, -1, states_NH.shape[1]).swapaxes(0, 1)
         return states_NH
 
+    def _compared_windows(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, options: ReadOptions
+    ) -> tuple[TokenWindows, Integers]:
+        """The windows of all first texts, and then of all second texts, as single texts."""
+        _check_compared(texts, pairs)
+        firsts, first_rows = self.token_windows(texts, None, options)
+        seconds, second_rows = self.token_windows(pairs or [], None, options)
+        return firsts.joined(seconds), np.concatenate([first_rows, len(firsts) + second_rows])
 
-def _compared_texts(
-    texts: Sequence[str], pairs: Sequence[str] | None
-) -> list[tuple[Sequence[str], Sequence[str] | None]]:
-    """Both texts of each pair as single texts. InputError unless there is a second text for each."""
+
+def expanded(distinct_NH: Rows, rows: Integers) -> Rows:
+    """A vector for each text given. rows: of each text among the different ones."""
+    return distinct_NH if len(rows) == len(distinct_NH) else distinct_NH[rows]
+
+
+def _check_compared(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
+    """InputError unless there is a second text for each."""
     if pairs is None:
         raise InputError("the model compares pairs of texts; give pairs too")
     if len(texts) != len(pairs):
         counts = f"{format_count(len(texts), 'text')} but {format_count(len(pairs), 'pair')}"
         raise InputError(f"{counts}: give one pair per text")
-    return [(texts, None), (pairs, None)]
-
-
-def _flat(windows: Sequence[Sequence[Encoding]]) -> list[Encoding]:
-    """The windows of all texts, one after another."""
-    return [part for parts in windows for part in parts]
-
-
-def _text_rows(windows: Sequence[Sequence[Encoding]]) -> NDArray[np.int64]:
-    """The text of each window, [W]."""
-    return np.repeat(np.arange(len(windows)), [*map(len, windows)])

@@ -213,8 +213,8 @@ def reference(loaded: Checkpoint, vectors: Vectors | None, batch: Batch) -> list
         results = outputs(model, hidden_TH, text_states_NH, has_states=vectors is not None)
 
         if vectors is not None:
-            bounds = [(0, length) for length in batch.lengths.tolist()]
-            rows = pool_rows(vectors.pooling)(hidden_TH, batch, bounds)
+            bounds_N2 = torch.stack([torch.zeros_like(batch.lengths), batch.lengths], dim=1)
+            rows = pool_rows(vectors.pooling)(hidden_TH, batch, bounds_N2)
             text_of_row = torch.arange(len(batch))
             pooled_NH = pool_windows(vectors.pooling, rows, text_of_row, len(batch), batch.lengths)
             unit_NH = torch.nn.functional.normalize(pooled_NH) if vectors.normalize else pooled_NH

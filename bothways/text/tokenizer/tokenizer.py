@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Value = TypeVar("Value")
+Part = tuple[int, int]  # tokens [start, end) of a text
 MIN_WINDOW_TEXT = 64  # tokens that must remain for the sliding text of a pair
 TOKENS_SHOWN = 8  # in the representation of an Encoding
 
@@ -116,6 +117,20 @@ class Encoding:
         """The index of the token's word in its text (or of the pre-split word); None for [CLS] and [SEP]."""
         return self._align(lambda _, span: span.word, None)
 
+    @property
+    def sliding(self) -> "SlidingText":
+        """The sizes of this text (or pair), for windows."""
+        *fixed, (_, first, last) = self.ranges
+        num_first = fixed[0][2] - fixed[0][1] if fixed else None
+        return SlidingText(len(self), size=last - first, first=num_first)
+
+    def parts(self, parts: Sequence[Part]) -> "list[Encoding]":
+        """Windows that show these parts of the text that slides, each with the special tokens and, of a pair, the first
+        text."""
+        *fixed, (text, first, _) = self.ranges
+        build = text.tokenizer.build_encoding
+        return [build([*fixed, (text, first + start, first + end)]) for start, end in parts]
+
     def _align(self, value: Callable[[int, TokenSpan], Value], special: Value) -> list[Value]:
         """A value for each token: value(sequence, span) for text, `special` for special tokens."""
         row = [special]
@@ -124,6 +139,33 @@ class Encoding:
             row += [special] * (sequence * text.tokenizer.backend.num_separators)
             row += [value(sequence, span) for span in text.token_spans[first:last]]
         return [*row, special]
+
+
+class SlidingText(NamedTuple):
+    """The sizes of a text (or pair) that may need several windows.
+
+    length: its tokens, special tokens included.
+    size: tokens of the text that slides, of a pair the second. All other tokens are in every window.
+    first: tokens of the first text of a pair; None for a single text.
+    """
+
+    length: int
+    size: int
+    first: int | None = None
+
+
+def slide(size: int, room: int, overlap: int) -> list[Part]:
+    """The parts of a text of `size` tokens that windows with room for `room` of them show, of which neighbours share
+    `overlap`."""
+    # A start within the last `overlap` tokens would show only what the window before shows.
+    starts = range(0, size - overlap, room - overlap)
+    return [(start, min(start + room, size)) for start in starts]
+
+
+def check_pairs_count(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
+    """InputError unless there is one second text per text, or none at all."""
+    if pairs is not None and len(pairs) != len(texts):
+        raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
 
 
 class TokenArrays(NamedTuple):
@@ -318,8 +360,7 @@ class Tokenizer:
         """
         if isinstance(texts, str):
             raise InputError("texts is a single string; give a list of texts: [text]")
-        if pairs is not None and len(pairs) != len(texts):
-            raise InputError(f"{len(texts)} texts but {len(pairs)} pairs; give one pair per text")
+        check_pairs_count(texts, pairs)
 
         columns = [texts] if pairs is None else [texts, pairs]
         if processes > 1:
@@ -370,18 +411,15 @@ class Tokenizer:
         np.cumsum(sizes + 2, out=starts[1:])
         return TokenArrays(np.frombuffer(joined, np.int32), starts)
 
-    def encode_ahead(self, texts: Sequence[str], processes: int) -> Iterator[list[Encoding]]:
-        """Encodings of the texts in blocks, in order, computed a few blocks ahead.
+    def encode_ahead(self, texts: Sequence[str], processes: int) -> "Iterator[TokenArrays]":
+        """The texts as arrays, as by `encode_arrays`, in blocks, in order, computed a few blocks ahead.
 
         texts: the texts.
         processes: number of processes; see worker_processes.py.
         """
-        from bothways.text.tokenizer.worker_processes import BLOCK, encode_ahead
+        from bothways.text.tokenizer.worker_processes import encode_ahead
 
-        starts = range(0, len(texts), BLOCK)
-        for start, arrays in zip(starts, encode_ahead(self, texts, processes), strict=True):
-            block = texts[start : start + BLOCK]
-            yield [self._encode_whole([text]) for text in self._tokenized(block, arrays)]
+        return encode_ahead(self, texts, processes)
 
     def _tokenized(self, texts: Sequence[str], arrays: TokenArrays) -> Iterator[TokenizedText]:
         """Texts whose ids are computed already."""
@@ -413,36 +451,26 @@ class Tokenizer:
         *,
         size: int,
         overlap: int,
-        cut: bool = False,
     ) -> list[Encoding]:
         """Split an encoding into sliding windows; an encoding that fits is returned as it is.
 
         encoding: the encoding of a text or a pair.
         size, overlap: see `encode_windows`, as are the errors.
-        cut: return at most the first two windows, for callers that keep only the first. The second text of a pair then
-        needs room for only one token.
         """
         if len(encoding) <= size:
             return [encoding]
 
-        # The last text slides. The special tokens, and the first text of a pair, are in every window.
-        *fixed, (text, first, last) = encoding.ranges
-        num_fixed = len(encoding) - (last - first)
-        room = size - num_fixed
-        least_room = 1 if cut else MIN_WINDOW_TEXT
-        if fixed and room < least_room:
+        text = encoding.sliding
+        room = size - (text.length - text.size)
+        if text.first is not None and room < MIN_WINDOW_TEXT:
             raise InputError(
-                f"the first text of a pair takes {fixed[0][2]} of {size} tokens and leaves {room} for the second, "
+                f"the first text of a pair takes {text.first} of {size} tokens and leaves {room} for the second, "
                 f"fewer than {MIN_WINDOW_TEXT}; shorten it or use a larger window"
             )
         if not 0 <= overlap < room:
             raise InputError(f"overlap ({overlap}) must be at least 0 and less than the {room} text tokens of a window")
 
-        # A start within the last `overlap` tokens would show only what the window before shows.
-        starts = range(first, last - overlap, room - overlap)
-        if cut:
-            starts = starts[:2]
-        return [self.build_encoding([*fixed, (text, start, min(start + room, last))]) for start in starts]
+        return encoding.parts(slide(text.size, room, overlap))
 
     def build_encoding(self, ranges: Sequence[tuple[TokenizedText, int, int]]) -> Encoding:
         """Add special tokens around one or two texts. ranges: each text with the range [first, last) of its tokens."""

@@ -34,6 +34,7 @@ from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.training import Course
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
+from tests.token_windows import covered, ids_of, windows_of_sizes
 from tests.training.finetuning.gallery import FILLERS, SIGNS
 from tests.training.finetuning.gallery import class_rows as rows_of
 
@@ -335,10 +336,9 @@ def texts_of(words, labels, predictor, settings):
 def test_long_texts_are_read_in_windows_and_nothing_of_them_is_lost(start, settings):
     predictor = bothways.load(start, dtype="float32")
     examples = texts_of([" ".join(["cat"] * 150), "dog"], [0, 1], predictor, replace(settings, window=40))
-    assert [len(parts) > 1 for parts in examples.windows] == [True, False]
-    assert max(len(window) for parts in examples.windows for window in parts) == 40
-    covered = {place for window in examples.windows[0] for place in range(*window.ranges[0][1:])}
-    assert covered == set(range(150))
+    assert (examples.windows.num_windows > 1).tolist() == [True, False]
+    assert examples.windows.lengths.max() == 40
+    assert covered(examples.windows, 0) == set(range(150))
     assert examples.describe().endswith("1 read in windows")
 
 
@@ -365,15 +365,15 @@ def test_a_long_first_text_of_a_pair_has_a_larger_window_or_is_refused_with_its_
         return TextExamples.encode(pair, np.array([0, 1]), predictor.tokenizer, policy)
 
     examples = read(61)
-    assert max(len(window) for window in examples.windows[0]) == 128 and len(examples.windows[1][0]) == 5
-    assert all(window.ids[1:62] == examples.windows[0][0].ids[1:62] for window in examples.windows[0])
-    covered = {place for window in examples.windows[0] for place in range(*window.ranges[1][1:])}
-    assert covered == set(range(99))
+    long, (short,) = ids_of(examples.windows)
+    assert max(map(len, long)) == 128 and len(short) == 5
+    assert all(window[:63] == long[0][:63] for window in long)
+    assert covered(examples.windows, 0) == set(range(99))
     for window in (48, 512):
         with pytest.raises(InputError, match="f:1: .* 62 of the 128 "):
             read(62, window=window)
-    assert [len(part) for parts in read(62, long="truncate").windows for part in parts] == [128, 5]
-    assert [len(part) for parts in read(124, long="truncate").windows for part in parts] == [128, 5]
+    assert read(62, long="truncate").windows.lengths.tolist() == [128, 5]
+    assert read(124, long="truncate").windows.lengths.tolist() == [128, 5]
     with pytest.raises(InputError, match="f:1: .* 125 of the 128 .* leaves 0 "):
         read(125, long="truncate")
 
@@ -383,7 +383,7 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
     words = [row["text"] for row in rows_of(3, 5, words=(90, 170))] + ["the cat"]
     window = predictor.module.config.max_position_embeddings
     examples = texts_of(words, [0] * 6, predictor, replace(settings, window=window))
-    assert sum(len(parts) > 1 for parts in examples.windows) == 5
+    assert (examples.windows.num_windows > 1).sum() == 5
     with torch.no_grad():
         shares_NC = forward.text_scores(predictor.module, examples.batch([4, 5, 0, 2, 1, 3])).softmax(-1)
     expected = [[*one.scores.values()] for one in predictor.classify(words, window=window, overlap=window // 4)]
@@ -392,8 +392,7 @@ def test_windows_of_a_text_are_averaged_in_training_as_in_prediction(result, set
 
 def test_hundreds_of_windows_are_averaged_exactly_in_bf16(start):
     model = new_head.with_head(checkpoint.load(start), "classes", ("a", "b"), seed=0).model.eval().bfloat16()
-    encoding = bothways.load(start, dtype="float32").tokenizer.encode("the cat ran")
-    table = TextExamples([[encoding] * 600, [encoding]], np.array([0, 1]), ["1", "2"])
+    table = TextExamples(windows_of_sizes([[3] * 600, [3]]), np.array([0, 1]), ["1", "2"])
     with torch.no_grad():
         many, one = forward.text_scores(model, table.batch([0, 1]))
     assert torch.equal(many, one)
@@ -404,7 +403,7 @@ def test_a_run_on_long_texts_learns(settings, tmp_path, table):
     train = table(rows_of(0, 150, words=(30, 60), signs=9), "train.csv")
     short = replace(settings, train=train, dev=None, test=None, window=32, seeds=1, out=tmp_path / "run")
     assert run_task(short).mean > 0.9
-    assert sum(len(windows) > 1 for windows in plan.make_plan(short).task.data["train"].windows) == 120
+    assert (plan.make_plan(short).task.data["train"].windows.num_windows > 1).sum() == 120
 
 
 @pytest.mark.slow
@@ -468,7 +467,7 @@ def test_pairs_are_measured_in_the_windows_they_were_learned_in(settings, make_m
     seen = TextExamples.encode(whole, np.zeros(60), predictor.tokenizer, policy)
     pairs = [[row[name] for row in rows] for name in ("text", "pair")]
     windows = predictor.split(predictor.tokenizer.encode_many(*pairs))
-    assert [[one.ids for one in parts] for parts in windows] == [[one.ids for one in parts] for parts in seen.windows]
+    assert [[one.ids for one in parts] for parts in windows] == ids_of(seen.windows)
     assert "accuracy" in evaluate.run(Evaluate(model=result.model_directory, file=(changed.train,)))
 
 

@@ -1,6 +1,7 @@
 """Linear models fitted to the optimum, and the frozen features they read."""
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import text_reader
-from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
+from tests.token_windows import windows_of_sizes
 
 N, H, C = 90, 7, 3
 
@@ -177,10 +178,11 @@ def test_head_inputs_are_the_inputs_of_the_last_layer(texts, global_seed):
 def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
     model, examples = texts
     frozen = linear_start.FrozenFeatures(model, {"train": examples})
-    assert len(examples.windows[1]) > 1
-    for row, windows in enumerate(examples.windows):
+    windows = examples.windows
+    assert windows.num_windows[1] > 1
+    for row, (start, end) in enumerate(pairwise(windows.bounds)):
         with torch.inference_mode():
-            hidden = [model(Batch.from_encodings([window])) for window in windows]
+            hidden = [model(windows.batch([window])) for window in range(start, end)]
         means = torch.stack([x_SH.mean(0) for x_SH in hidden]).mean(0)
         firsts = torch.stack([x_SH[0] for x_SH in hidden]).mean(0)
         assert torch.allclose(frozen["train"]["mean"][row], means, atol=1e-5)
@@ -190,13 +192,13 @@ def test_frozen_texts_are_states_and_means_averaged_over_windows(texts):
 
 def test_frozen_vectors_of_long_texts_are_of_some_windows_and_of_training_texts_of_few(texts, monkeypatch):
     model, examples = texts
-    long = TextExamples([examples.windows[1] * 9] * 3, examples.targets, examples.units)
+    long = TextExamples(windows_of_sizes([[30] * 36] * 3), examples.targets, examples.units)
     most, few = linear_start.MAX_WINDOWS, TRAIN_WINDOWS
-    assert len(long.windows[0]) > most > few
+    assert long.windows.num_windows[0] > most > few
 
     def numbers():
         frozen = linear_start.FrozenFeatures(model, {"train": long, "dev": long})
-        return [{len(parts) for parts in frozen.sample(split).windows} for split in ("train", "dev")]
+        return [{*frozen.sample(split).windows.num_windows.tolist()} for split in ("train", "dev")]
 
     assert numbers() == [{most}, {most}]
     monkeypatch.setattr(linear_start, "FEW_TOKENS", 100)

@@ -15,11 +15,11 @@ from bothways.settings import Classify, Evaluate
 from bothways.tasks import classify, forward, text_examples
 from bothways.tasks import training_task as batch_plan
 from bothways.tasks.embed import Embedding
-from bothways.text.batch import Batch
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.training import Trial
 from bothways.training.run import Run
+from tests.token_windows import ids_of
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +54,21 @@ def task_of(settings):
 
 def test_each_epoch_samples_new_windows_reproducibly(settings):
     whole = task_of(settings).data["train"]
-    assert max(map(len, whole.windows)) > 4 and min(map(len, whole.windows)) == 1
+    numbers = whole.windows.num_windows
+    assert numbers.max() > 4 and numbers.min() == 1
     passes = [whole.sample_windows(2, seed=3, epoch=epoch) for epoch in range(30)]
     for drawn in passes:
-        assert [*map(len, drawn.windows)] == [min(2, len(parts)) for parts in whole.windows]
-        assert drawn.sizes == [sum(map(len, parts)) for parts in drawn.windows]
-    row = max(range(len(whole.windows)), key=lambda row: len(whole.windows[row]))
-    ids = [[window.ids for window in drawn.windows[row]] for drawn in passes]
-    parts = [window.ids for window in whole.windows[row]]
+        assert drawn.windows.num_windows.tolist() == np.minimum(numbers, 2).tolist()
+        assert drawn.sizes == [sum(map(len, parts)) for parts in ids_of(drawn.windows)]
+    row = int(numbers.argmax())
+    ids = [ids_of(drawn.windows)[row] for drawn in passes]
+    parts = ids_of(whole.windows)[row]
     assert all(places == sorted(places) for places in ([parts.index(one) for one in own] for own in ids))
     assert {tuple(one) for own in ids for one in own} == {tuple(one) for one in parts}  # each has its turn
-    assert ids == [
-        [window.ids for window in whole.sample_windows(2, seed=3, epoch=epoch).windows[row]] for epoch in range(30)
-    ]
-    assert ids != [
-        [window.ids for window in whole.sample_windows(2, seed=4, epoch=epoch).windows[row]] for epoch in range(30)
-    ]
+    again, other = (
+        [ids_of(whole.sample_windows(2, seed=seed, epoch=epoch).windows)[row] for epoch in range(30)] for seed in (3, 4)
+    )
+    assert ids == again and ids != other
     assert whole.sample_windows(0, seed=3, epoch=0) is whole and whole.sample_windows(99, seed=3, epoch=0) is whole
 
 
@@ -86,7 +85,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
     monkeypatch.setattr(Trial, "run", lambda self, steps, rate: (self.model, 0.0))  # which reads some, too
     changed = replace(settings, epochs=1.0)
     run_task(changed)
-    assert read["train"] == sum(min(1, len(parts)) for parts in task.data["train"].windows)
+    assert read["train"] == len(task.data["train"].windows)
     seen = []
     monkeypatch.setattr(
         forward,
@@ -94,7 +93,7 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
         lambda model, batch, kept=forward.window_vectors: seen.append(len(batch)) or kept(model, batch),
     )
     task.scoring.outputs(task.initial_checkpoint(0).model, "dev")
-    assert sum(seen) == sum(map(len, task.data["dev"].windows))
+    assert sum(seen) == len(task.data["dev"].windows.ranges)
 
 
 def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
@@ -122,9 +121,10 @@ def test_windows_are_pooled_in_prediction_as_in_training(settings, folder):
     predictor = bothways.load(result.model_directory, dtype="float32")
     task = task_of(settings)
     windows = task.data["dev"].windows
-    row = max(range(len(windows)), key=lambda row: len(windows[row]))
+    row = int(windows.num_windows.argmax())
+    read = range(windows.bounds[row], windows.bounds[row + 1])
     with torch.inference_mode():
-        first_WH = torch.stack([predictor.module(Batch.from_encodings([window]))[0] for window in windows[row]])
+        first_WH = torch.stack([predictor.module(windows.batch([window]))[0] for window in read])
         pooled_H = first_WH.mean(0)
         (expected,) = predictor.module.text_scores("classes", pooled_H[None]).softmax(-1).tolist()
         (trained,) = task.objective.forward(predictor.module, task.data["dev"].batch([row])).softmax(-1).tolist()

@@ -9,6 +9,7 @@ from bothways.evaluation import evaluate
 from bothways.settings import Classify, Evaluate
 from bothways.tasks import novelty
 from bothways.tasks.text_examples import TextExamples
+from tests.token_windows import windows_of_sizes
 from tests.training.finetuning.gallery import class_rows
 
 
@@ -37,7 +38,7 @@ def test_a_frozen_encoder_holds_out_its_training_texts_in_folds(table, checkpoin
 
 def test_texts_are_read_in_turn_from_every_group_up_to_a_number_of_texts_and_of_tokens(monkeypatch):
     targets_N = np.array([0] * 50 + [1] * 5 + [2] * 45 + [-100] * 7)
-    windows = [[[0] * 10] for _ in targets_N]
+    windows = windows_of_sizes([[8]] * len(targets_N))
     examples = TextExamples(windows, targets_N, [*map(str, range(len(targets_N)))])
     monkeypatch.setattr(novelty, "MAX_TEXTS", 25)
     assert np.bincount(novelty.spread(examples).targets).tolist() == [10, 5, 10]

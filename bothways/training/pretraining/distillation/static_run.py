@@ -29,11 +29,10 @@ from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.model.linear.static_vectors import CONFIG, StaticVectors, VectorTable, unknown_ids, write_static
 from bothways.settings.pretrain import Distill
-from bothways.tasks.pooling import pool_rows, pool_windows, pooling_name
-from bothways.tasks.windows import own_rows
+from bothways.tasks.pooling import pooling_name
 from bothways.text.corpus.documents import Corpus
 from bothways.text.corpus.encode import sentences
-from bothways.text.tokenizer.tokenizer import TokenizedText
+from bothways.text.token_windows import SpecialTokens, TokenWindows
 
 MINUTES = 8.0  # of reading text with the encoder
 ENCODED = 2048  # texts at a time
@@ -208,19 +207,11 @@ def vocabulary_vectors(model: Predictor) -> Tensor:
     """The encoder's vector of each entry of its vocabulary, read alone between special tokens, float32 [V, H]."""
     tokenizer = model.tokenizer
     kind = pooling_name("auto", model.description.pooling)
-    texts = [TokenizedText(token, tokenizer, ids=[index]) for index, token in enumerate(tokenizer.tokens)]
-    encodings = [tokenizer.build_encoding([(text, 0, 1)]) for text in texts]
-    bounds = list(chain.from_iterable(own_rows([encoding]) for encoding in encodings))
-    rows_VH = model.torch_encoder.run_vectors(encodings, {}, pool_rows(kind), bounds)
-
-    # Each text is its only window.
-    return pool_windows(
-        kind,
-        torch.from_numpy(rows_VH),
-        torch.arange(len(encodings)),
-        len(encodings),
-        torch.tensor([last - first for first, last in bounds]),
-    )
+    ids_V = np.arange(len(tokenizer.tokens), dtype=np.int32)
+    # Entry v is the text ids[v : v + 1].
+    ranges_V2 = np.stack([ids_V, ids_V + 1], axis=1).astype(np.int64)
+    windows = TokenWindows.of_ranges(ids_V, ranges_V2, SpecialTokens.of(tokenizer))
+    return torch.from_numpy(model.torch_encoder.pooled_texts(windows, kind, {}))
 
 
 def principal_components(rows_VH: Tensor, dimension: int) -> Tensor:
