@@ -2,9 +2,10 @@
 
     python -m benchmarks.batches [--texts 20000]
 
-One process, one thread; both sides alternate, each pair of runs gives a ratio. The texts are sentences of
-the package's novels of at most 60 characters, tokenized before. A run sorts them by
-length, cuts them into batches of `--batch-tokens` and builds each batch with ids, segments, positions and lengths.
+One process, one thread; both sides alternate, each pair of runs gives a ratio. The texts are sentences of the package's
+novels of at most 60 characters, tokenized before. A run does all that stands between ids and the model: windows of long
+texts, the rows that each window is pooled over, equal texts (of lists; arrays have found them before they were
+tokenized), order by length, batches of `--batch-tokens`, and each batch with ids, segments, positions and lengths.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -19,6 +21,8 @@ import torch
 from benchmarks.pretrain import packaged_tokenizer
 from benchmarks.rows import processor
 from bothways.base.device import choose_device
+from bothways.inference.reading import distinct_rows
+from bothways.tasks.windows import WindowPolicy, own_rows
 from bothways.text.batch import Batch
 from bothways.text.batching import sort_by_length, token_batches
 from bothways.text.corpus.documents import sample
@@ -26,23 +30,30 @@ from bothways.text.corpus.encode import sentences
 from bothways.text.token_windows import TokenWindows
 from bothways.text.tokenizer.tokenizer import Encoding
 
+POLICY = WindowPolicy(max_length=512)
 ROUNDS = 11
 LONGEST = 60  # characters
 
 
 def by_lists(encodings: list[Encoding], budget: int, device: torch.device) -> int:
-    """Batches of lists, as they were built before texts were arrays. Returns the number of texts."""
-    lengths = [*map(len, encodings)]
+    """Batches of lists, as they are built for tags and answers. Returns the number of texts."""
+    windows = POLICY.split(encodings)
+    bounds = [own_rows(parts) for parts in windows]
+    flat = [*chain.from_iterable(windows)]
+    distinct, _ = distinct_rows(flat, [*chain.from_iterable(bounds)])
+
+    lengths = [*map(len, flat)]
     done = 0
-    for rows in token_batches(sort_by_length(range(len(lengths)), lengths), lengths, budget):
-        done += len(Batch.from_encodings([encodings[row] for row in rows]).to(device))
+    for rows in token_batches(sort_by_length(distinct, lengths), lengths, budget):
+        done += len(Batch.from_encodings([flat[row] for row in rows]).to(device))
     return done
 
 
-def by_arrays(windows: TokenWindows, budget: int, device: torch.device) -> int:
+def by_arrays(texts: TokenWindows, budget: int, device: torch.device) -> int:
     """Batches of arrays, as in inference/runner.py. Returns the number of texts."""
-    # The lengths are kept with the windows, but belong to the work.
-    windows.__dict__.pop("lengths", None)
+    # A copy: lengths and rows are kept once they are computed, but belong to the work.
+    windows = POLICY.divide(replace(texts))
+    assert len(windows.own_rows) == len(windows)
     order = windows.lengths.argsort(kind="stable").tolist()
     done = 0
     for rows in token_batches(order, windows.lengths, budget):

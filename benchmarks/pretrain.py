@@ -170,6 +170,7 @@ def run_side(options: argparse.Namespace) -> None:
     import torch
 
     from bothways.base.device import measure_peak_flops, retain_freed_memory
+    from bothways.training.pretraining.objectives import PretrainingObjective
     from bothways.training.progress import training_flops
 
     if options.side in (OURS, PEER_KEPT):
@@ -179,7 +180,9 @@ def run_side(options: argparse.Namespace) -> None:
     figures: dict[str, float] = {"peak": measure_peak_flops(device, torch.bfloat16, 1.0)}
     if options.side == OURS:
         step, config = ours(options, batches)
-        figures["work"] = sum(training_flops(config, batch) for batch in batches) / sum(b.num_tokens for b in batches)
+        rows = PretrainingObjective().rows
+        work = sum(training_flops(config, batch, rows(batch)) for batch in batches)
+        figures["work"] = work / sum(batch.num_tokens for batch in batches)
     else:
         step = theirs(options, batches)
     warm = READY if "compiled" in options.side else 2

@@ -44,7 +44,7 @@ class Side:
 
     name: its row.
     way: its function in tokenize_side.py.
-    gives: what one gets of it beside ids; of the library's package, where rows share one.
+    gives: what a caller gets beside ids: of this function, and from its library.
     requirement: the other library for pip; empty for Bothways.
     checkout: the folder that Bothways is imported from.
     """
@@ -65,7 +65,7 @@ ENCODE_ARRAYS = Side("Bothways encode_arrays", "encode_arrays", "two arrays of i
 OLD = "tokenizers==0.23.3"
 PEERS = (
     Side("tokenizers encode_batch", "tokenizers_batch", "offsets, word ids, pairs, windows, training", OLD),
-    Side("tokenizers encode_batch_fast", "tokenizers_fast", "word ids, pairs, windows, training", OLD),
+    Side("tokenizers encode_batch_fast", "tokenizers_fast", "pairs, windows, training", OLD),
     Side("tokenizers encode_batch", "tokenizers_arrays", "pairs", "tokenizers==1.0.0rc3"),
     Side("nanotoken encode_batch", "nanotoken", "two arrays of ids", "nanotoken==0.1.0"),
 )

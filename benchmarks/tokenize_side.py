@@ -1,6 +1,6 @@
 """One side of benchmarks/tokenize.py, in a process and an environment of its own, which may hold nothing but the side.
 
-    python -P benchmarks/tokenize_side.py '{"name": "nanotoken", "texts": "timed.json", ...}'
+    python -P benchmarks/tokenize_side.py '{"way": "nanotoken", "texts": "timed.json", ...}'
 
 Prints one JSON object: the seconds of the first (cold) and the second (warm) pass, the number of tokens and the
 version.

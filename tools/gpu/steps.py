@@ -51,6 +51,7 @@ from bothways.model.model import Model, initialize
 from bothways.text.batching import token_batches
 from bothways.text.corpus.documents import sample
 from bothways.text.token_windows import TokenWindows
+from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.progress import training_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -311,12 +312,18 @@ def pretraining(report: Report) -> None:
     sides += [] if report.small else [dropout]
     for length in (64,) if report.small else (128, 512):
         batches = [*islice(pretrain.masked_batches(texts, family="bert", length=length, batch_tokens=tokens), 6)]
-        work = sum(training_flops(shape(size), batch) for batch in batches) / sum(batch.num_tokens for batch in batches)
+        num_tokens = sum(batch.num_tokens for batch in batches)
+        rows = PretrainingObjective().rows
+        # We compute the last layer for the words that are read.
+        work = {
+            pretrain.OURS: sum(training_flops(shape(size), batch, rows(batch)) for batch in batches) / num_tokens,
+            peer: sum(training_flops(shape(size), batch) for batch in batches) / num_tokens,
+        }
         for name, rate, side in sides if length != 128 else sides[:2]:
             options = argparse.Namespace(
                 family="bert", size=size, rate=rate, side=side, device=str(DEVICE), dtype=dtype
             )
-            report.attempt(f"{name}, {length} tokens", lambda: train(options, batches, work / peak, report))  # noqa: B023
+            report.attempt(f"{name}, {length} tokens", lambda: train(options, batches, work[side] / peak, report))  # noqa: B023
 
 
 def shape(size: str) -> Any:
