@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     LABELS = 11  # texts to be labelled next
     SCOPE = 12  # training texts that tell what texts are like them
     NEGATIVES = 13  # passages of a query that a step reads
+    CANDIDATES = 14  # words that the softmax of a micro-batch runs over
 
 
 def make_keys(seed: int, purpose: Purpose, *indices: Index) -> np.ndarray:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.model import Model
-from bothways.model.vocabulary_scores import linear_cross_entropy
+from bothways.model.vocabulary_scores import WordCandidates, candidate_cross_entropy, linear_cross_entropy
 from bothways.text.batch import Batch
 
 Loss = tuple[Tensor, int | Tensor]  # a count in the memory of the GPU stays there
@@ -20,18 +20,27 @@ Losses = Callable[[Any, Batch], Mapping[str, Loss]]  # (module, batch) -> losses
 Counts = Callable[[Batch], Mapping[str, int]]  # number of targets of each loss
 
 
-def masked_lm_loss(x_ME: Tensor, table_VE: Tensor, bias_V: Tensor, labels_M: Tensor) -> Loss:
+def masked_lm_loss(
+    x_ME: Tensor,
+    table_VE: Tensor,
+    bias_V: Tensor,
+    labels_M: Tensor,
+    candidates: WordCandidates | None = None,
+) -> Loss:
     """Cross-entropy of vocabulary scores at masked positions (Devlin 2018, section 3.1). Zero if nothing is masked.
 
     x_ME: output of the head at the masked positions.
     table_VE, bias_V: the output layer, whose weights are the embeddings of the words.
     labels_M: the words that were masked.
+    candidates: that the softmax runs over, among them the masked words; None: all words.
     """
     if not len(labels_M):
         # Keeps every parameter in the graph: sharded processes must agree on which ones have gradients.
         return (x_ME.sum() + table_VE.sum() + bias_V.sum()) * 0.0, 0
 
-    return linear_cross_entropy(x_ME, table_VE, bias_V, labels_M), len(labels_M)
+    if candidates is None:
+        return linear_cross_entropy(x_ME, table_VE, bias_V, labels_M), len(labels_M)
+    return candidate_cross_entropy(x_ME, table_VE, bias_V, candidates), len(labels_M)
 
 
 def classification_loss(scores_NC: Tensor, labels_N: Tensor) -> Loss:

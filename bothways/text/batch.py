@@ -31,6 +31,9 @@ class Batch:
     soft_labels: a teacher's outputs for the labels.
     text_of_window [N]: index of the text that each entry is a window of, if long texts are split.
     global_tokens [T]: True for tokens with global attention (Longformer); None: chosen by the task.
+    candidates [K]: the words that masked words are told from, ascending; None: all words.
+    candidate_corrections [K]: taken off the score of each candidate.
+    candidate_labels [M]: the labels as indices into the candidates.
     """
 
     input_ids: Tensor
@@ -44,6 +47,9 @@ class Batch:
     soft_labels: Tensor | None = None
     text_of_window: Tensor | None = None
     global_tokens: Tensor | None = None
+    candidates: Tensor | None = None
+    candidate_corrections: Tensor | None = None
+    candidate_labels: Tensor | None = None
 
     @staticmethod
     def from_encodings(encodings: Sequence[Encoding]) -> Batch:

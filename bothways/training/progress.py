@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,9 @@ def training_flops(config: EncoderConfig, batch: Batch, rows_R: Tensor | None = 
         weights -= (batch.num_tokens - len(rows_R)) * (layer - keys_and_values)
     if embedding != hidden:
         weights += batch.num_tokens * embedding * hidden
-    # The head of masked words: a transform, and the vocabulary.
-    weights += masked * embedding * (hidden + config.vocab_size)
+    # The head of masked words: a transform, and the vocabulary or the candidates.
+    words = config.vocab_size if batch.candidates is None else len(batch.candidates)
+    weights += masked * embedding * (hidden + words)
 
     return 6 * weights + 12 * _attention_pairs(config, batch) * hidden
 
@@ -187,16 +188,15 @@ class TrainingProgress:
         """Show a row of metrics."""
         if row["split"] == "train":
             self.recent.append(row)
-            self.bar.update(row["step"], f"loss {row['loss']:.3f}  {self.speed()}")
+            self.bar.update(row["step"], f"{loss_name(row)} {row['loss']:.3f}  {self.speed()}")
 
         self.line.detail = f"step {row['step']:,} of {self.steps:,}"
         if not self.logs or not row["step"]:
             return
 
-        loss = "held-out loss" if row["split"] == "heldout" else "loss"
         rate = f"learning rate {self.recent[-1]['learning_rate']:.1e}, " if self.recent else ""
         left = format_duration(self.seconds_left())
-        self.line.detail += f", {loss} {row['loss']:.4f}, {rate}{self.speed()}, {left} left"
+        self.line.detail += f", {loss_name(row)} {row['loss']:.4f}, {rate}{self.speed()}, {left} left"
 
         # If the heartbeat has written a line since, during a slow step, the half minute starts again.
         if self.lines != heartbeat.lines:
@@ -226,6 +226,13 @@ class TrainingProgress:
         last = self.recent[-1]
         seconds = max(last["seconds"] - first["seconds"], 1e-9)
         return float((last[name] - first[name]) / seconds)
+
+
+def loss_name(row: Mapping[str, Any]) -> str:
+    """The name of the loss in a row of metrics. Losses over candidates are lower than losses over all words."""
+    if row["split"] == "heldout":
+        return "held-out loss"
+    return "loss over candidates" if "candidates" in row else "loss"
 
 
 @contextmanager

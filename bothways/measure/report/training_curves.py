@@ -227,7 +227,9 @@ def draw_curves(
 
 def _draw_panel(panel: Panel, rows: MetricRows, levels: Mapping[str, float], *, left: float) -> Html:
     name, key, level, unit = panel
-    train = [*points_by_seed(rows, "train", key).values()]
+    # Losses over candidates are lower than losses over all words: no line leads from one to the other.
+    kinds = _divide_by_candidates(rows) if key == "loss" else [rows]
+    train = [points for kind in kinds for points in points_by_seed(kind, "train", key).values()]
     heldout = [*points_by_seed(rows, "heldout", key).values()]
 
     # Of the training curves, only the loss is noisy.
@@ -244,8 +246,16 @@ def _draw_panel(panel: Panel, rows: MetricRows, levels: Mapping[str, float], *, 
         Lines(level.replace("_", " "), "level", flat),
     ]
     lines = [line for line in lines if line.all_points]
+    if key == "loss" and any("candidates" in row for row in rows):
+        name = f"{name} (training: first over candidates, at last over all words)"
     description = f"Lines over steps: {', '.join(line.name for line in lines)}."
     return draw_panel(name, description, lines, unit=unit, is_log=key == "perplexity", corner=(left, TOP))
+
+
+def _divide_by_candidates(rows: MetricRows) -> list[list[Mapping[str, Any]]]:
+    """The rows of training steps in parts, each with losses over candidates or with losses over all words."""
+    train = [row for row in rows if row["split"] == "train"]
+    return [list(part) for _, part in groupby(train, key=lambda row: "candidates" in row)]
 
 
 def smooth(points: Points) -> Points:

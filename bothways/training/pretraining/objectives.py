@@ -10,7 +10,7 @@ Letters: T tokens, M target positions, N texts, H hidden, E embedding size, V vo
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from bothways.model.heads import MaskedLMHead
 from bothways.model.losses import Loss, Objective, classification_loss, masked_lm_loss
 from bothways.model.model import Model
 from bothways.model.rows import read_states
+from bothways.model.vocabulary_scores import WordCandidates
 from bothways.settings.fields import OwnObjective
 from bothways.text.batch import Batch
 from bothways.text.corpus.masking import MaskRule, mask_tokens
@@ -41,6 +42,10 @@ REPLACED_WEIGHT = 50.0  # Clark 2020, appendix A
 
 class PretrainingObjective(Objective):
     """BERT's objective: masked words, and next sentence or sentence order (Devlin 2018, section 3.1)."""
+
+    # Whether a recipe may train the words over candidates, which `word_loss` knows of. Not inherited (`samples_words`):
+    # a class of one's own says so itself, since its losses may need all words.
+    samples_words: ClassVar[bool] = True
 
     def __init__(self, pairs: PairTask = "none") -> None:
         self.pairs: PairTask = pairs
@@ -107,6 +112,8 @@ class SpanBoundary(PretrainingObjective):
     """SpanBERT: each masked word is also predicted from the two tokens around its masked span (Joshi 2020, section
     3.2)."""
 
+    samples_words = True
+
     def module(self, model: Model, seed: int) -> nn.Module:
         return BoundaryModel(model, seed)
 
@@ -138,11 +145,14 @@ class SpanBoundary(PretrainingObjective):
         head = model.heads["masked_words"]
         table_VE = model.encoder.embeddings.words.weight
         assert isinstance(head, MaskedLMHead)
-        return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels)}
+        candidates = candidates_of(batch)
+        return {**losses, "boundary": masked_lm_loss(x_ME, table_VE, head.bias, batch.masked_labels, candidates)}
 
 
 class EnhancedDecoder(PretrainingObjective):
     """DeBERTa: masked words predicted by a decoder with absolute positions (He 2021, section 3.2)."""
+
+    samples_words = True
 
     def module(self, model: Model, seed: int) -> nn.Module:
         return EnhancedMaskDecoder(model, seed)
@@ -165,6 +175,9 @@ class ReplacedOutputs(NamedTuple):
 class ReplacedTokens(PretrainingObjective):
     """ELECTRA: a small generator fills masked positions, the model detects replaced tokens (Clark 2020, section 2).
     Only the model is saved."""
+
+    # The generator's words are drawn from the softmax over all words, and its narrow head is a small part of a step.
+    samples_words = False
 
     @property
     def heads(self) -> dict[str, int]:
@@ -211,6 +224,8 @@ class OneWay(PretrainingObjective):
     """Causal language model: predict the next word (Radford 2018); with halves also the previous word, from a second,
     backward stack (Peters 2018). Every ordinary token is a target and none is masked."""
 
+    samples_words = True
+
     def __init__(self, *, halves: bool) -> None:
         super().__init__("none")
         self.halves = halves
@@ -248,10 +263,19 @@ class OneWay(PretrainingObjective):
 
 
 def word_loss(model: Model, x_MH: Tensor, batch: Batch) -> Loss:
-    """The loss of words that are predicted from these states."""
+    """The loss of words that are predicted from these states, over the candidates of the batch if it has any."""
     head = model.heads["masked_words"]
     assert isinstance(head, MaskedLMHead) and batch.masked_labels is not None
-    return masked_lm_loss(head(x_MH), model.encoder.embeddings.words.weight, head.bias, batch.masked_labels)
+    table_VE = model.encoder.embeddings.words.weight
+    return masked_lm_loss(head(x_MH), table_VE, head.bias, batch.masked_labels, candidates_of(batch))
+
+
+def candidates_of(batch: Batch) -> WordCandidates | None:
+    """The candidates for the masked words of a batch; None: all words."""
+    if batch.candidates is None:
+        return None
+    assert batch.candidate_corrections is not None and batch.candidate_labels is not None
+    return WordCandidates(batch.candidates, batch.candidate_corrections, batch.candidate_labels)
 
 
 OBJECTIVES = Registry[Callable[[PairTask], PretrainingObjective]](
@@ -278,6 +302,11 @@ def build_objective(objective: str | OwnObjective, pairs: PairTask = "none") -> 
         built = copy(built)
         built.pairs = pairs
     return built
+
+
+def samples_words(objective: PretrainingObjective) -> bool:
+    """Whether the words of an objective may be trained over candidates: its class itself says so."""
+    return bool(vars(type(objective)).get("samples_words", False))
 
 
 def objective_name(objective: str | OwnObjective) -> str:

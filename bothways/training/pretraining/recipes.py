@@ -19,7 +19,13 @@ from bothways.model.families.spec import FamilySpec
 from bothways.settings.base import Family
 from bothways.settings.pretrain import Pretrain
 from bothways.text.corpus.sentence_pairs import PairTask
-from bothways.training.pretraining.objectives import ObjectiveName, build_objective, kind_of, objective_name
+from bothways.training.pretraining.objectives import (
+    ObjectiveName,
+    build_objective,
+    kind_of,
+    objective_name,
+    samples_words,
+)
 
 FAMILY_OF_OBJECTIVE: Mapping[str, Family]
 FAMILY_OF_OBJECTIVE = {"replaced": "electra", "enhanced": "deberta", "forward": "bert", "halves": "bert"}
@@ -31,6 +37,7 @@ PAPER: Mapping[str, Any] = {  # all that a recipe sets
     "beta2": 0.999,
     "local_init": False,
     "word_vectors": False,
+    "candidates": 0,
 }
 STEPS = 1000  # without --steps or --minutes
 # Measured; of distillation, too. With 0.98 (and epsilon 1e-8), perplexity after 0.6 M tokens was 962 instead of 997.
@@ -42,6 +49,10 @@ PEAK_CONTINUED = 5e-4  # with --from
 MANY_PASSES = 4  # passes over the text from which dropout helps
 TOKENS_PER_MINUTE = 600_000  # the mini model on two cores, about
 ONE_WAY = ("forward", "halves")
+CANDIDATES = 4096  # words that masked words are told from, where a step has them
+# They must save this fraction of the products of a step. Of 30,522 words, they save 66 % for tiny, 34 % for mini, 21 %
+# for small, 11 % for medium, 5 % for base (docs/LOG.md, "Candidates for the word head").
+LEAST_SAVED = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +67,7 @@ class CompleteSettings(Pretrain):  # type: ignore[misc]  # its base is frozen to
     beta2: float
     local_init: bool
     word_vectors: bool
+    candidates: int  # words that masked words are told from, on average; 0: all
 
 
 def with_family(settings: Pretrain) -> Pretrain:
@@ -75,7 +87,7 @@ def complete_settings(settings: Pretrain, config: EncoderConfig, tokens: int) ->
     """Fill in unset values from the recipe.
 
     settings: as the user gave them, with a family and an objective.
-    config: of the model to train.
+    config: of the model to train, with the size of its vocabulary.
     tokens: size of the training text.
     """
     defaults = PAPER if settings.recipe == "paper" else _measured_recipe(settings, config, tokens)
@@ -89,16 +101,44 @@ def _measured_recipe(settings: Pretrain, config: EncoderConfig, tokens: int) -> 
     learning_rate = peak * (MEASURED_WIDTH / config.hidden_size) ** 0.8
     passes = expected_tokens(settings, config) / max(1, tokens)
     is_new = not settings.from_checkpoint
+    default_mask_rate = 0.3 if settings.masking == "tokens" else 0.15
+    mask_rate = default_mask_rate if settings.mask_rate is None else settings.mask_rate
     return {
         "learning_rate": float(f"{learning_rate:.2g}"),
         "warmup": WARMUP,
-        "mask_rate": 0.3 if settings.masking == "tokens" else 0.15,
+        "mask_rate": default_mask_rate,
         "dropout": 0.1 if passes > MANY_PASSES else 0.0,
         "beta2": BETA_2,
         # Together, perplexity 235 instead of 874 after 0.8 M tokens (docs/LOG.md, "Leaving the plateau").
         "local_init": is_new,
         "word_vectors": is_new,
+        "candidates": num_candidates(settings, config, mask_rate),
     }
+
+
+def num_candidates(settings: Pretrain, config: EncoderConfig, mask_rate: float) -> int:
+    """CANDIDATES where they save LEAST_SAVED of the products of a step, else 0: all words.
+
+    settings: with an objective.
+    config: of the model to train, with the size of its vocabulary.
+    mask_rate: fraction of the tokens that are masked.
+    """
+    if config.vocab_size <= 2 * CANDIDATES or not samples_words(build_objective(settings.objective)):
+        return 0
+
+    # Products of the forward pass for a token; the backward pass has twice as many of each.
+    predicted = 1.0 if kind_of(settings.objective) in ONE_WAY else mask_rate
+    hidden = config.hidden_size
+    num_feed_forward = 3 if config.feed_forward == "gated" else 2
+    layer = hidden * (4 * hidden + num_feed_forward * config.intermediate_size)
+
+    # Of tokens that are not read, the last layer has keys and values only.
+    unread = (1 - predicted) * (layer - 2 * hidden**2)
+    layers = config.num_hidden_layers * layer - unread
+    embedding = config.embedding_size or hidden
+    head = predicted * embedding * (hidden + config.vocab_size)
+    saved = predicted * embedding * (config.vocab_size - CANDIDATES)
+    return CANDIDATES if saved >= LEAST_SAVED * (layers + head) else 0
 
 
 def expected_tokens(settings: Pretrain, config: EncoderConfig) -> float:
@@ -138,6 +178,8 @@ def summary(settings: Pretrain, recipe: CompleteSettings, config: EncoderConfig)
         "word_vectors": "word vectors from co-occurrence" if recipe.word_vectors else "random word vectors",
         "local_init": "attention starts at neighbours" if recipe.local_init else "attention starts at random",
     }
+    if recipe.candidates:
+        reasons["candidates"] = f"words told from {recipe.candidates:,} candidates, in the last tenth from all"
     chosen = [reason for name, reason in reasons.items() if getattr(settings, name, None) is None]
     return f"recipe ({settings.recipe}): {model}; {', '.join(chosen) or 'all set'}"
 

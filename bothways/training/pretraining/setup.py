@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,11 +28,12 @@ from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES
 from bothways.settings.pretrain import Distill, Pretrain
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.batch import Batch
-from bothways.text.batching import build_in_processes, prefetch
+from bothways.text.batching import Task, build_in_processes, prefetch
 from bothways.text.corpus.array_files import digest
+from bothways.text.corpus.candidates import CandidateRule
 from bothways.text.corpus.documents import Corpus
 from bothways.text.corpus.masking import MaskRule, MaskUnit
-from bothways.text.corpus.sampler import MixedSampler, StepRows, StepSampler
+from bothways.text.corpus.sampler import MixedSampler, StepSampler
 from bothways.text.corpus.sentence_pairs import PairTask
 from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.distributed import Processes, process_group
@@ -104,6 +106,7 @@ class PretrainingSetup:
     resume: whether to go on from the last checkpoint.
     tensorboard: whether curves are written for TensorBoard.
     builders: processes that build batches ahead for a GPU; 0: a thread.
+    candidates: the probability of each word to be a candidate; None: masked words are told from all words.
     """
 
     initial: Checkpoint
@@ -121,6 +124,7 @@ class PretrainingSetup:
     resume: bool
     tensorboard: bool
     builders: int = 0
+    candidates: CandidateRule | None = None
 
     def open_checkpoints(
         self, data: PretrainingData, run: Run, processes: Processes
@@ -261,6 +265,9 @@ def build_setup(
     device: where the training computes.
     """
     config = start.model.config if start else new_config(settings)
+    # The tables of a model can have more rows than its tokenizer has entries.
+    vocab_size = max(len(data.tokenizer), config.vocab_size if start else 0)
+    config = config.replace(vocab_size=vocab_size)
     complete = recipes.complete_settings(settings, config, data.num_tokens)
     logger.info(recipes.summary(settings, complete, config))
 
@@ -292,6 +299,11 @@ def build_setup(
         seed=complete.seed,
         batch_tokens=complete.batch_tokens,
     )
+    candidates = None
+    if complete.candidates:
+        unseen = vocab_size - len(data.frequencies)
+        candidates = CandidateRule.from_frequencies(np.pad(data.frequencies, (0, unseen)), complete.candidates)
+
     source = settings.from_checkpoint.name if settings.from_checkpoint else settings.model
     return PretrainingSetup(
         initial=initial,
@@ -301,6 +313,7 @@ def build_setup(
         title=f"Pre-training, {source}",
         recipe={name: getattr(complete, name) for name in recipes.PAPER},
         has_untrained_globals=has_untrained_globals(initial, start),
+        candidates=candidates,
         **common_setup(
             complete,
             data,
@@ -405,8 +418,8 @@ def num_builders(device: torch.device) -> int:
 
 
 def built_ahead(
-    tasks: Callable[[int], Iterator[StepRows]],
-    build: Callable[[StepRows], Sequence[Batch]],
+    tasks: Callable[[int], Iterator[Task]],
+    build: Callable[[Task], Sequence[Batch]],
     device: torch.device,
     builders: int,
     is_local: bool = True,
@@ -414,8 +427,8 @@ def built_ahead(
     """A function from a first step to the micro-batches of it and all following steps: build(task) for each task of
     tasks(first). Close the iterator to stop building.
 
-    tasks: from a first step to the rows of it and all following steps.
-    build: from the rows of a step to its micro-batches.
+    tasks: from a first step to the tasks of it and all following steps, such as their rows.
+    build: from the task of a step to its micro-batches.
     device: where the training computes.
     builders: processes that build ahead; 0: a background thread does.
     is_local: whether the text is on this machine.

@@ -421,7 +421,7 @@ def test_processes_build_the_same_batches_also_when_a_run_is_resumed(settings, w
     taught = DistillationTeacher(held.model, TeacherIds(words, words), pooling="mean", basis_HS=None)
     made = SimpleNamespace(
         objective=Distillation(choose_weights(settings, held), taught, data.store),
-        rule=MaskRule.from_tokenizer(words, 0.3, "tokens"), gradient_accumulation=2,
+        rule=MaskRule.from_tokenizer(words, 0.3, "tokens"), gradient_accumulation=2, candidates=None,
     )  # fmt: skip
 
     def batches(device, builders, first):
