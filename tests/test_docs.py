@@ -369,3 +369,12 @@ def test_the_code_to_read_in_an_hour_exists_and_has_about_350_lines():
             lines += node.end_lineno - node.lineno + 1
     assert parts == ["batch", "embeddings", "attention", "layer", "encoder", "heads", "masking", "losses"]
     assert 300 <= lines <= 370
+
+
+def test_the_readme_has_the_tokenizer_speeds_of_the_results():
+    (row,) = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if line.startswith("| [Tokenize]")]
+    _, _, *cells = row.split("|")
+    named = re.findall(r"\d+\.\d+", re.sub(r"`tokenizers` [\d.]+", "", "".join(cells)))
+    section = (ROOT / "docs/RESULTS.md").read_text("utf-8").partition("\n## Tokenizer speed\n")[2].partition("\n## ")[0]
+    measured = {f"{float(speed):.1f}" for speed in re.findall(r"\| (\d+\.\d+) \(", section)}
+    assert len(named) == 5 and {*named} <= measured
