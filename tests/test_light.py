@@ -38,6 +38,7 @@ TORCH = (
     "tasks.forward",
     "tasks.linear_start",
     "tasks.losses",
+    "text.corpus.candidates",
     "text.corpus.cooccurrence",
     "text.corpus.masking",
     "training",
