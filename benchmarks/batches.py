@@ -95,8 +95,8 @@ def main() -> None:
         }
         for work in sides.values():
             work()
-        times = {name: [seconds(work) for _ in range(1)] for name, work in sides.items()}
-        for _ in range(ROUNDS - 1):
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(ROUNDS):
             for name, work in sides.items():
                 times[name].append(seconds(work))
 

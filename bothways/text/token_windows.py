@@ -171,7 +171,7 @@ class TokenWindows:
         return np.diff(self.bounds)
 
     @property
-    def is_whole(self) -> bool:
+    def has_one_each(self) -> bool:
         """Whether each text has one window. That may still show a part of it."""
         return len(self.ranges) == len(self.wholes)
 
@@ -208,7 +208,7 @@ class TokenWindows:
 
         Tokens that two windows share are divided at the middle, as in `own_rows` of tasks/windows.py.
         """
-        if self.is_whole:
+        if self.has_one_each:
             return np.stack([np.zeros_like(self.lengths), self.lengths], axis=1)
 
         begins_W = self.wholes[self.text_rows, 0]
@@ -240,7 +240,7 @@ class TokenWindows:
 
     def windows_of(self, rows: Integers) -> tuple[Integers, Integers]:
         """The windows of these texts, and where the windows of each begin among them, [n + 1]."""
-        if self.is_whole:
+        if self.has_one_each:
             return rows, np.arange(len(rows) + 1)
         counts = self.num_windows[rows]
         bounds = np.concatenate([[0], counts.cumsum()])

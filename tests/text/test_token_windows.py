@@ -35,7 +35,8 @@ def test_windows_and_batches_are_the_windows_and_batches_of_encodings(reader, ha
         draw = random.Random(seed)
         texts = [text_of(draw, 30 if has_pairs else 90) for _ in range(9)]
         pairs = [text_of(draw, 200) for _ in texts] if has_pairs else None
-        texts, pairs = texts * 2, pairs and pairs * 2
+        texts *= 2
+        pairs = pairs and pairs * 2
         size = draw.choice([100, 110] if has_pairs else [8, 20, 40])
         policy = WindowPolicy(size, draw.choice([0, 7]), long)
 
@@ -58,6 +59,10 @@ def test_windows_and_batches_are_the_windows_and_batches_of_encodings(reader, ha
         # The arrays from which numpy computes.
         _, lengths, second = windows.gather(chosen)
         assert windows.segments(lengths, second).tolist() == windows.batch(chosen).segment_ids.tolist()
+
+        # As for a GPU, which computes positions and segments itself.
+        segment = windows.special.second_segment_id
+        check_equal(Batch.from_tokens(*windows.gather(chosen), segment, device="cpu"), windows.batch(chosen))
 
 
 def check_equal(one, other):
