@@ -1,7 +1,6 @@
 """Folders in object storage are indexed, searched and extracted from as local ones."""
 
-import os
-from pathlib import Path
+import tempfile
 
 import pytest
 
@@ -77,14 +76,19 @@ def test_an_index_of_object_storage_finds_what_that_of_files_does(folders, tmp_p
     assert forgotten.files == 4
 
 
-def test_an_object_that_cannot_be_read_is_named_by_its_url(folders, tmp_path):
+def test_an_object_that_cannot_be_read_is_named_by_its_url(folders, tmp_path, monkeypatch):
+    # A place of its own for temporary copies: other processes come and go in the one all share.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
     _, remote = folders
     (remote / "bad.txt").put(b"\xff\xfe\xff")
     (remote / "bad.parquet").put(b"no parquet")
     skipped = indexed(remote, tmp_path / "index").skipped
     assert sorted(skipped) == [f"{remote}/bad.parquet", f"{remote}/bad.txt"]
     assert all(reason.startswith(name) for name, reason in skipped.items())
-    assert not [path for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("bothways-*/bad.*")]
+    assert not [*temporary.rglob("bad.*")]
 
 
 def test_the_command_prints_the_name_of_a_missing_folder(bucket, capsys, tmp_path):
