@@ -42,7 +42,7 @@ from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.pretraining.setup import PretrainingSetup, build_setup, open_text
 from bothways.training.pretraining.text_data import PretrainingData, read_data
 from bothways.training.run_checkpoints import TrainingState
-from bothways.training.step import train_step
+from bothways.training.step import StepQueue
 from bothways.training.trainer import Trainer
 
 WIKIPEDIA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")) / "wikipedia-2015-en"
@@ -191,10 +191,12 @@ def stepper(setup: PretrainingSetup, data: PretrainingData) -> Callable[[], None
     )
     batches = build_steps(setup, data, options, SINGLE_PROCESS)(0)
     state = TrainingState()
+    queue = StepQueue(trainer, state.scale)
 
     def step() -> None:
         nonlocal state
-        state, _, _ = train_step(trainer, state, next(batches))
+        queue.add(state, next(batches))
+        state, _, _ = queue.read(state)
 
     return step
 

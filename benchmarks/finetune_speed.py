@@ -30,7 +30,7 @@ from benchmarks.finetune_scores import minilm
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, FineTune, Tag
-from bothways.tasks import answer, classify, tag, tag_examples
+from bothways.tasks import answer, classify, tag
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import follow
@@ -58,7 +58,7 @@ def settings_of(name: str, out: Path, epochs: float) -> FineTune:
 def task_of(settings: FineTune) -> TrainingTask:
     start = checkpoint.load(settings.model)
     if isinstance(settings, Tag):
-        return tag.Tagging.build(settings, start, tag_examples.read_splits(settings))
+        return tag.Tagging.build(settings, start, tag.read_splits(settings))
     if isinstance(settings, Classify):
         tables = read_tables(settings)
         tables["train"] = tables["train"].take(range(ROWS["SST-2"]))

@@ -87,7 +87,7 @@ def by_clusters(scores_NC: Array, vectors_NH: Array, number: int, seed: int) -> 
     pool, rows = CandidatePool(number), np.arange(len(scores_NC))
     uncertainty_N = uncertainties(scores_NC, multi_label=False)
     pool.add(UnlabelledTexts(rows, [*map(str, rows)], uncertainty_N, vectors_NH))
-    return pool.choose()
+    return pool.choose(f"{len(rows)} texts")
 
 
 def by_gradients(scores_NC: Array, vectors_NH: Array, number: int, seed: int) -> list[int]:

@@ -9,6 +9,7 @@ with dynamic masks and dropout 0.1, uninterrupted and resumed after step 6.
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bothways.training.distributed import Replica
 from bothways.training.pretraining import pretrain
 from bothways.training.pretraining.objectives import PretrainingObjective
 from bothways.training.run import read_metrics
-from bothways.training.step import backward, read_losses
+from bothways.training.step import backward
 
 SIZES = {
     "vocab_size": 499, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 200,
@@ -64,12 +65,16 @@ def ours(parts: int) -> tuple[torch.Tensor, float]:
         batch = Batch.from_arrays(ids, np.zeros_like(ids), np.full(len(texts), LENGTH))
         masked, labels = torch.from_numpy(positions), torch.from_numpy(ids[positions])
         batches.append(
-            Batch(batch.input_ids, batch.segment_ids, batch.position_ids, batch.lengths, masked, labels,
-                  torch.zeros(len(texts), dtype=torch.long))
-        )  # fmt: skip
+            replace(
+                batch,
+                masked_positions=masked,
+                masked_labels=labels,
+                labels=torch.zeros(len(texts), dtype=torch.long),
+            )
+        )
     objective = PretrainingObjective("next")
-    values = read_losses(backward(Replica(model, forward_losses(objective)), objective.counts, batches))
-    return flat_gradient(model), sum(values.values())
+    means = backward(Replica(model, forward_losses(objective)), objective.counts, batches)
+    return flat_gradient(model), sum(mean.item() for part in means for mean in part.values())
 
 
 def rows_of(number: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from bothways.text.tokenizer.tokenizer import Tokenizer
 from bothways.training.pretraining.objectives import build_objective, example_batch
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
-from bothways.training.step import train_step
+from bothways.training.step import StepQueue
 from bothways.training.trainer import Trainer
 
 PACKAGE = Path(bothways.__file__).parent
@@ -49,7 +49,10 @@ def text_to_loss() -> None:
     batch = objective.mask(example_batch(store, step, step.rows, tokenizer), step, step.rows, rule, seed=0)
     options = TrainingOptions(steps=1, learning_rate=1e-3, device=torch.device("cpu"), dtype=torch.float32)
     trainer = Trainer(model, forward_losses(objective), objective.counts, options)
-    train_step(trainer, TrainingState(), [batch])
+    state = TrainingState()
+    queue = StepQueue(trainer, state.scale)
+    queue.add(state, [batch])
+    queue.read(state)
 
 
 def text_to_label(classifier: Path) -> None:

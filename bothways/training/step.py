@@ -4,7 +4,7 @@ A GPU waits for nothing: the numbers of a step are read when the next step has b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,22 +91,6 @@ class QueuedStep:
     names: Sequence[Sequence[str]]
     numbers: Readout
     norm: Tensor
-
-
-def train_step(
-    trainer: Trainer,
-    progress: TrainingState,
-    micro_batches: Sequence[Batch],
-    stop_requested: Callable[[], bool] = lambda: False,
-) -> tuple[TrainingState, dict[str, Any], bool]:
-    """One optimizer step: the new state, a row of metrics, and whether any process was asked to stop.
-
-    trainer: the module with its optimizer.
-    progress: the state before the step.
-    micro_batches: the part of the step that this process computes.
-    stop_requested: whether this process was asked to stop.
-    """
-    return read_step(trainer, progress, queue_step(trainer, progress, micro_batches), stop_requested)
 
 
 def queue_step(
@@ -257,14 +241,8 @@ def _memory_error(device: torch.device, step: int, micro_batches: Sequence[Batch
     most = max(batch.num_tokens for batch in micro_batches)
     return InputError(
         f"out of memory on {device} at step {step:,}, whose largest micro-batch has {most:,} tokens; lower "
-        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which computes the same in smaller parts"
+        f"{flag('batch_tokens')}, or raise {flag('gradient_accumulation')}, which divides the step into smaller parts"
     )
-
-
-def read_losses(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """The sums of losses by name."""
-    numbers = Readout([mean for means in parts for mean in means.values()])
-    return losses_by_name([list(means) for means in parts], numbers.values())
 
 
 def losses_by_name(names: Sequence[Sequence[str]], losses: Sequence[float]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from bothways.tasks.losses import multi_label_loss, weighted_class_loss
 from bothways.tasks.tag import TagObjective
 from bothways.text.batch import Batch
 from bothways.training import schedule
-from bothways.training.distributed import Replica
+from bothways.training.distributed import Replica, sum_by_name
 from bothways.training.loop import fit
 from bothways.training.pretraining import pretrain as timing
 from bothways.training.pretraining.objectives import PretrainingObjective
@@ -29,7 +29,7 @@ from bothways.training.pretraining.pretrain import seconds_per_step
 from bothways.training.run_checkpoints import Checkpoints
 from bothways.training.schedule import TrainingOptions
 from bothways.training.signals import Stopped
-from bothways.training.step import backward, read_losses
+from bothways.training.step import backward
 from bothways.training.transfers import Readout
 
 OBJECTIVE = PretrainingObjective("next")
@@ -80,7 +80,8 @@ def class_batch_of(indices):
 
 def gradient(model, losses, counts, micro_batches):
     model.zero_grad()
-    values = read_losses(backward(Replica(model, losses), counts, micro_batches))
+    means = backward(Replica(model, losses), counts, micro_batches)
+    values = sum_by_name({name: mean.item() for name, mean in part.items()} for part in means)
     parts = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
     return torch.cat(parts), values
 
