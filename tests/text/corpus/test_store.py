@@ -241,7 +241,7 @@ def test_all_of_a_store_is_synced(opened, tmp_path, monkeypatch):
 
 def test_of_two_concurrent_builds_one_waits_with_a_message_and_uses_the_others_store(opened, tmp_path):
     has_begun, may_end = Event(), Event()
-    stores = []
+    opening = {}  # by role: which of the two threads ends first is not decided
 
     def slow():
         yield DOCUMENTS[0]
@@ -254,16 +254,24 @@ def test_of_two_concurrent_builds_one_waits_with_a_message_and_uses_the_others_s
             super().append(text)
             may_end.set()
 
+    def build(role, texts):
+        opening[role] = opened(texts)
+
     opened.messages = Waiting()
-    threads = [Thread(target=lambda texts=texts: stores.append(opened(texts))) for texts in (slow(), DOCUMENTS)]
-    threads[0].start()
+    builder = Thread(target=build, args=("builder", slow()))
+    waiter = Thread(target=build, args=("waiter", DOCUMENTS))
+
+    builder.start()
     assert has_begun.wait(GUARD)
-    threads[1].start()
-    for thread in threads:
+    waiter.start()
+    for thread in (builder, waiter):
         thread.join(GUARD)
-    assert [built.reused for built in stores] == [False, True] and opened.reads == 1
+
+    assert not opening["builder"].reused
+    assert opening["waiter"].reused
+    assert opened.reads == 1
     assert len(opened.messages) == 1 and "another process is building" in opened.messages[0]
-    same_store(stores[0].store, stores[1].store)
+    same_store(opening["builder"].store, opening["waiter"].store)
 
 
 def test_a_directory_without_write_permission_is_reported(opened, tmp_path):
