@@ -24,10 +24,11 @@ BACKENDS = Registry[Opener](
         "bothways-tfidf": "bothways.inference.backends.tfidf:TfidfBackend.open",
         STATIC: "bothways.inference.backends.static:StaticBackend.open",
         "torch": "bothways.inference.backends.encoder:EncoderBackend.open",
+        "core": "bothways.inference.backends.core:CoreBackend.open",
         "numpy": "bothways.inference.backends.numpy:NumpyBackend.open",
     },
 )
-Library = Literal["auto", "torch", "numpy"]
+Library = Literal["auto", "core", "torch", "numpy"]
 
 
 def open_backend(path: str | PathLike[str], backend: Library = "auto", **options: Any) -> Backend:

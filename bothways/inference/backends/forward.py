@@ -159,63 +159,20 @@ def rows_of_run(rows_R: Ids, tokens: slice, n: int) -> tuple[slice, Ids | None]:
     return slice(first, last), None if is_one_a_text else slots
 
 
-class Bert:
-    """BERT and models of its layout. parameters: by our names, matrices [in, out]. words: the word table, whose `rows`
-    and `pieces` are read as needed. Heads read what `text_states` returns for texts, or hidden states for tokens."""
+class Heads:
+    """What is computed from hidden states. parameters: by our names, matrices [in, out]. words: the word table, whose
+    `rows` and `pieces` are read as needed. Heads read what `text_states` returns for texts, or hidden states for tokens.
+    """
 
     def __init__(self, config: EncoderConfig, parameters: Mapping[str, Array], words: Any) -> None:
         self.config, self.parameters, self.words = config, parameters, words
         self.act = ACTIVATIONS[config.hidden_act]
-        self.layers = [self._layer(f"encoder.layers.{index}.") for index in range(config.num_unique_layers)]
 
     def _linear(self, name: str) -> Linear:
         return Linear(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
 
     def _norm(self, name: str) -> Norm:
         return Norm(self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"], self.config.layer_norm_eps)
-
-    def _layer(self, name: str) -> BertLayer:
-        return BertLayer(
-            qkv=self._linear(f"{name}attention.qkv"),
-            attention_output=self._linear(f"{name}attention.output"),
-            attention_norm=self._norm(f"{name}attention_norm"),
-            inner=self._linear(f"{name}feed_forward.inner"),
-            output=self._linear(f"{name}feed_forward.output"),
-            output_norm=self._norm(f"{name}feed_forward_norm"),
-            activation=self.act,
-            num_heads=self.config.num_attention_heads,
-        )
-
-    def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int], rows_R: Ids | None = None) -> Array:
-        """The last hidden states, [T, H]; with rows_R, the states of these tokens, [R, H]."""
-        x_TH = self.embed(ids_T, segments_T, lengths)
-        runs = [*equal_lengths(lengths)]
-
-        depth = self.config.num_hidden_layers
-        with np.errstate(over="ignore"):  # of exp in gelu
-            for index in range(depth):
-                # Fewer layers than the depth are shared (Lan 2020).
-                layer = self.layers[index * len(self.layers) // depth]
-                x_TH = layer(x_TH, runs, rows_R if index == depth - 1 else None)
-        return x_TH
-
-    def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
-        """The sum of the embeddings of words, segments and positions, normalized (Devlin 2018, figure 2). [T, H]"""
-        table = "encoder.embeddings."
-        x_TE: Array = self.words.rows(ids_T)
-
-        if self.config.type_vocab_size == 1:  # RoBERTa has one segment
-            segments_T = segments_T * 0
-        if self.config.type_vocab_size:
-            x_TE = x_TE + self.parameters[f"{table}segments.weight"][segments_T]
-
-        positions_T = np.concatenate([np.arange(length) for length in lengths]) + self.config.position_offset
-        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T]
-        x_TE = self._norm(f"{table}norm")(x_TE)
-
-        if f"{table}widen.weight" in self.parameters:  # ALBERT looks tokens up in a narrow table
-            return self._linear(f"{table}widen")(x_TE)
-        return x_TE
 
     def text_states(self, hidden_TH: Array, lengths: Sequence[int]) -> Array:
         """The vector of each text that heads read: of its first token, or the mean of all, [N, H]."""
@@ -260,6 +217,57 @@ class Bert:
         scores_MV: Array = np.concatenate([x_ME @ rows_PE.T for rows_PE in self.words.pieces()], 1)
         scores_MV += self.parameters["heads.masked_words.bias"]
         return scores_MV
+
+
+class Bert(Heads):
+    """BERT and models of its layout, with their heads."""
+
+    def __init__(self, config: EncoderConfig, parameters: Mapping[str, Array], words: Any) -> None:
+        super().__init__(config, parameters, words)
+        self.layers = [self._layer(f"encoder.layers.{index}.") for index in range(config.num_unique_layers)]
+
+    def _layer(self, name: str) -> BertLayer:
+        return BertLayer(
+            qkv=self._linear(f"{name}attention.qkv"),
+            attention_output=self._linear(f"{name}attention.output"),
+            attention_norm=self._norm(f"{name}attention_norm"),
+            inner=self._linear(f"{name}feed_forward.inner"),
+            output=self._linear(f"{name}feed_forward.output"),
+            output_norm=self._norm(f"{name}feed_forward_norm"),
+            activation=self.act,
+            num_heads=self.config.num_attention_heads,
+        )
+
+    def __call__(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int], rows_R: Ids | None = None) -> Array:
+        """The last hidden states, [T, H]; with rows_R, the states of these tokens, [R, H]."""
+        x_TH = self.embed(ids_T, segments_T, lengths)
+        runs = [*equal_lengths(lengths)]
+
+        depth = self.config.num_hidden_layers
+        with np.errstate(over="ignore"):  # of exp in gelu
+            for index in range(depth):
+                # Fewer layers than the depth are shared (Lan 2020).
+                layer = self.layers[index * len(self.layers) // depth]
+                x_TH = layer(x_TH, runs, rows_R if index == depth - 1 else None)
+        return x_TH
+
+    def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
+        """The sum of the embeddings of words, segments and positions, normalized (Devlin 2018, figure 2). [T, H]"""
+        table = "encoder.embeddings."
+        x_TE: Array = self.words.rows(ids_T)
+
+        if self.config.type_vocab_size == 1:  # RoBERTa has one segment
+            segments_T = segments_T * 0
+        if self.config.type_vocab_size:
+            x_TE = x_TE + self.parameters[f"{table}segments.weight"][segments_T]
+
+        positions_T = np.concatenate([np.arange(length) for length in lengths]) + self.config.position_offset
+        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T]
+        x_TE = self._norm(f"{table}norm")(x_TE)
+
+        if f"{table}widen.weight" in self.parameters:  # ALBERT looks tokens up in a narrow table
+            return self._linear(f"{table}widen")(x_TE)
+        return x_TE
 
 
 def equal_lengths(lengths: Sequence[int]) -> Iterator[tuple[slice, int, int]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from math import prod
 from pathlib import Path
 from threading import get_ident
 from time import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from bothways.base.device import num_threads, single_blas_thread
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import unpacked_directory
-from bothways.inference.backends.forward import Array, Bert, Ids
+from bothways.inference.backends.forward import Array, Bert, Heads, Ids
 from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
 from bothways.model.checkpoint.directory import Directory
@@ -51,7 +51,6 @@ PIECE = 4096  # rows of the word table in memory at once, for the scores of all 
 CHECKSUM = "crc32"
 SOURCE = "source"
 LEFT_SECONDS = 3600  # after which a temporary file belongs to no process that still writes it
-FEW_TOKENS = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
 
 class NumpyBackend(TokenBackend):
@@ -59,6 +58,7 @@ class NumpyBackend(TokenBackend):
 
     device = "cpu"
     dtype = "float32"
+    few_tokens = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
 
     def __init__(self, files: ModelFiles, window: int | None = None, batch_tokens: int | None = None) -> None:
         self.description = files.description
@@ -66,11 +66,17 @@ class NumpyBackend(TokenBackend):
         self.heads = files.outputs
         self.shapes = parameter_shapes(self.config, self.heads, pooler=files.has_pooler)
         self.stored_tokenizer = files.read_tokenizer()
-        parameters = read_parameters(files, self.shapes)
-        self.words = WordTable(files, self.shapes[TABLE])
-        self.bert = Bert(self.config, parameters, self.words)
+        self.words = self.read_words(files)
+        self.bert = self.read_model(files)
         self.batch_tokens = run_options({"batch_tokens": batch_tokens})["batch_tokens"] or BATCH_TOKENS
         self.set_windows(window)
+
+    def read_words(self, files: ModelFiles) -> WordTable:
+        return WordTable(files, self.shapes[TABLE])
+
+    def read_model(self, files: ModelFiles) -> Heads:
+        """What computes scores, and in this class hidden states too."""
+        return Bert(self.config, read_parameters(files, self.shapes), self.words)
 
     @classmethod
     def open(
@@ -86,6 +92,11 @@ class NumpyBackend(TokenBackend):
             raise needs_torch(f"dtype {dtype!r:.40}")
         if device not in ("auto", "cpu"):
             raise needs_torch(f"device {device!r:.40}")
+        return cls.of(cls.read_files(directory), **options)
+
+    @classmethod
+    def read_files(cls, directory: Directory) -> ModelFiles:
+        """The files of a model of BERT's layout. InputError for others."""
         if directory.is_adapter:
             raise needs_torch(f"{directory.path}: an adapter")
 
@@ -93,11 +104,15 @@ class NumpyBackend(TokenBackend):
         if not files.config.has_bert_layout or files.naming != "hugging_face":
             kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"
             raise needs_torch(f"{directory.path}: {kind}")
+        return files
 
+    @classmethod
+    def of(cls, files: ModelFiles, **options: Any) -> Self:
+        """The backend for files, with warnings about their vectors."""
         backend = cls(files, **options)
         if backend.task == "embed":
-            for note in vector_notes(directory, files.config.max_position_embeddings):
-                directory.warn(note)
+            for note in vector_notes(files.directory, files.config.max_position_embeddings):
+                files.directory.warn(note)
         return backend
 
     @property
@@ -133,30 +148,39 @@ class NumpyBackend(TokenBackend):
         order = lengths_W.argsort(kind="stable").tolist()
         batches = [*token_batches(order, lengths_W, limits["batch_tokens"] or self.batch_tokens)]
 
+        # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
+        # these, unless it is small.
+        threads = min(len(batches), num_threads())
+        has_one_thread = threads > 1 or lengths_W.sum() <= self.few_tokens
+
         def compute(rows: list[int]) -> list[Result]:
             ids_T, lengths_N, second_N = windows.gather(rows)
             segments_T = windows.segments(lengths_N, second_N)
             values = [[column[row] for row in rows] for column in columns]
             rows_R = None if rows_read is None else rows_read(lengths_N, *values)
-            hidden_RH = self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
+            hidden_RH = self.states(ids_T, segments_T, lengths_N, rows_R, 1 if has_one_thread else num_threads())
             return [*reduce(hidden_RH, lengths_N, *values)]
-
-        # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
-        # these, unless it is small.
-        threads = min(len(batches), num_threads())
-        has_one_thread = threads > 1 or lengths_W.sum() <= FEW_TOKENS
 
         results: dict[int, Result] = {}
         with (
             showing(limits["progress"], len(order)) as show,
             ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool,
-            single_blas_thread() if has_one_thread else nullcontext(),
+            self.products(has_one_thread=has_one_thread),
         ):
             computed = pool.map(compute, batches) if pool else map(compute, batches)
             for rows, reduced in zip(batches, computed, strict=True):
                 results.update(zip(rows, reduced, strict=True))
                 show(len(results), len(order))
         return [results[row] for row in range(len(order))]
+
+    def states(self, ids_T: Ids, segments_T: Ids, lengths_N: Ids, rows_R: Ids | None, threads: int) -> Array:
+        """The last hidden states of a batch, [T, H], or [R, H] of the tokens that are read. threads: for its products."""
+        assert isinstance(self.bert, Bert)
+        return self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
+
+    def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
+        """A block in which numpy's matrix products have one thread, or all."""
+        return single_blas_thread() if has_one_thread else nullcontext()
 
     def pooled_windows(self, windows: TokenWindows, kind: str, rows_W2: Integers, options: ReadOptions) -> Rows:
         def pool(hidden_TH: Array, lengths_N: Ids, bounds: list[Integers]) -> Iterator[Rows]:

@@ -1,0 +1,549 @@
+// The encoder of BERT (Devlin 2018): from the ids of tokens to their last hidden states, by one or several threads.
+//
+// forward.py has the same in numpy, and is the specification. The texts of a batch stand one after another, without
+// padding. Threads share out rows, heads and outputs, never a sum, so that neither their number nor the other texts of a
+// batch change a bit of a text's result. There is no memory and no state between two calls: any number of threads may
+// call at once.
+//
+// Letters: T tokens, N texts, R tokens that are read, H hidden size, A heads of size D, E embedding size, I inner size.
+
+#include "attend.c"
+#include "packed.c"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { GROUP = 256 };       // tokens that go through all layers together, so that their numbers stay in the caches
+enum { SPARE_ROWS = 32 };   // that tiles may read after the last row
+enum { MAX_THREADS = 64 };
+enum { SPINS = 1000 };      // about 50 microseconds, before a thread that waits goes to sleep
+
+enum { FINE = 0, BAD_STARTS = 1, BAD_ID = 2, BAD_SEGMENT = 3, TOO_LONG = 4, BAD_ROWS = 5 };
+
+typedef struct { const float *scale, *shift; } Norm;
+
+typedef struct {
+    Linear qkv, attention_output, inner, output;
+    Norm attention_norm, output_norm;
+} Layer;
+
+// core.py has the same fields.
+typedef struct {
+    int64_t kind, activation;
+    int64_t hidden, embedding, heads, head_size, inner;
+    int64_t positions, position_offset, segments, depth;  // numbers of rows; the place of a text's first token; layers
+    double epsilon;
+    const float *position_rows, *segment_rows;  // [positions, E], [segments, E]
+    Norm norm;
+    Linear widen;         // E to H; without outputs where both are equal
+    const Layer *layers;  // [depth]
+} Model;
+
+typedef struct {
+    const float *words;       // [num_words, E]
+    int64_t num_words;
+    const int32_t *ids;       // [T] rows of words
+    const int32_t *segments;  // [T], or none: all 0
+    const int64_t *starts;    // [N + 1] each text's first token, from 0 on, and the end of the last text
+    int64_t N;
+    const int64_t *rows;      // [R] tokens that are read, ascending; or none: all
+    int64_t R;
+    float *out;               // [R, H] or [T, H]
+} Batch;
+
+// --- threads that wait for each other ---------------------------------------------------------------------------------
+
+typedef struct {
+    int count;
+    _Alignas(64) atomic_int arrived;
+    _Alignas(64) atomic_int phase;
+    atomic_int sleeping;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+} Barrier;
+
+INLINE void pause_briefly(void) {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Returns when all threads have called it.
+static void wait_for_all(Barrier *barrier) {
+    if (barrier->count == 1) return;
+
+    int phase = atomic_load(&barrier->phase);
+    if (atomic_fetch_add(&barrier->arrived, 1) == barrier->count - 1) {
+        atomic_store(&barrier->arrived, 0);
+        atomic_store(&barrier->phase, phase + 1);
+        if (atomic_load(&barrier->sleeping)) {
+            pthread_mutex_lock(&barrier->lock);
+            pthread_cond_broadcast(&barrier->wake);
+            pthread_mutex_unlock(&barrier->lock);
+        }
+        return;
+    }
+
+    for (int spin = 0; spin < SPINS; spin++) {
+        if (atomic_load_explicit(&barrier->phase, memory_order_acquire) != phase) return;
+        pause_briefly();
+    }
+    // A thread that sleeps has said so before it looks again, and the last one looks after it has changed the phase.
+    pthread_mutex_lock(&barrier->lock);
+    atomic_fetch_add(&barrier->sleeping, 1);
+    while (atomic_load(&barrier->phase) == phase) pthread_cond_wait(&barrier->wake, &barrier->lock);
+    atomic_fetch_sub(&barrier->sleeping, 1);
+    pthread_mutex_unlock(&barrier->lock);
+}
+
+typedef struct { size_t first, last; } Range;
+
+// The part of n things that thread `index` of `count` does.
+INLINE Range share(size_t n, int index, int count) { return (Range){n * index / count, n * (index + 1) / count}; }
+
+// --- a group of texts -------------------------------------------------------------------------------------------------
+
+// Texts first to last of a batch, whose T tokens begin at `start`, and R tokens that are read, from row `row` on.
+typedef struct { int64_t first, last, start, T, row, R; } Group;
+
+// The group that begins with a text: as many as have GROUP tokens together, or one.
+static Group next_group(const Batch *batch, int64_t first, int64_t row) {
+    const int64_t *starts = batch->starts;
+    int64_t last = first + 1;
+    while (last < batch->N && last - first < GROUP && starts[last + 1] - starts[first] <= GROUP) last++;
+
+    Group group = {first, last, starts[first], starts[last] - starts[first], row, 0};
+    if (!batch->rows) group.R = group.T;
+    else while (row + group.R < batch->R && batch->rows[row + group.R] < starts[last]) group.R++;
+    return group;
+}
+
+// What threads share while they compute a group; each number is written by one of them.
+typedef struct {
+    float *states;       // [T, H]
+    float *sums;         // [T, H] or [T, E]
+    void *inputs;        // [T, H] of the model's kind; in float32, the states themselves
+    void *qkv;           // [T, 3, A, D] of the kind of attention
+    void *queries;       // [R, A, D], in the last layer if not all tokens are read
+    void *attended;      // [T, A, D] of the model's kind
+    void *inner;         // [T, I] likewise
+    int64_t *query_starts;  // [texts + 1] first row of each text among those that are read
+    float *own;          // of each thread, own_floats
+    size_t own_floats;
+} Memory;
+
+// The next bytes of a block of memory, at an address that a cache line begins at.
+static void *take(uintptr_t *end, size_t bytes) {
+    uintptr_t taken = *end;
+    *end += round_up(bytes, 64);
+    return (void *)taken;
+}
+
+// The parts of the memory at an address, for T tokens of texts of at most S; their bytes, for which it may be 0.
+static size_t divide(const Model *model, size_t T, size_t S, int threads, uintptr_t address, Memory *parts) {
+    uintptr_t end = address;
+    size_t rows = T + SPARE_ROWS;
+    size_t hidden = model->hidden, embedding = model->embedding;
+    size_t widest = hidden > embedding ? hidden : embedding;
+    size_t attended = model->heads * model->head_size;
+    size_t bytes = bytes_of(model->kind);
+
+    parts->states = take(&end, 4 * rows * hidden);
+    parts->sums = take(&end, 4 * rows * widest);
+    parts->inputs = model->kind == FLOAT32 ? parts->states : take(&end, bytes * rows * widest);
+    parts->qkv = take(&end, 4 * rows * 3 * attended);
+    parts->queries = take(&end, 4 * rows * attended);
+    parts->attended = take(&end, bytes * rows * attended);
+    parts->inner = take(&end, bytes * rows * model->inner);
+    parts->query_starts = take(&end, 8 * (GROUP + 1));
+    parts->own_floats = round_up(attention_floats(S, model->head_size), 16);
+    parts->own = take(&end, 4 * parts->own_floats * threads);
+    return end - address;
+}
+
+// --- steps of a layer -------------------------------------------------------------------------------------------------
+
+// x [H] with mean 0 and variance 1, scaled and shifted (Ba 2016), in place.
+INLINE void normalize(float *x, size_t H, const Norm *norm, float epsilon) {
+    vf sums = {0}, squares = {0};
+    for (size_t h = 0; h < H; h += W) sums += load(x + h);
+    float mean = sum_of(sums) / H;
+
+    for (size_t h = 0; h < H; h += W) {
+        vf difference = load(x + h) - mean;
+        squares += difference * difference;
+    }
+    float factor = 1 / sqrtf(sum_of(squares) / H + epsilon);
+    for (size_t h = 0; h < H; h += W)
+        store(x + h, (load(x + h) - mean) * factor * load(norm->scale + h) + load(norm->shift + h));
+}
+
+// x [H] as the input of a product.
+INLINE void narrow(const float *x, size_t H, uint16_t *out) {
+    for (size_t h = 0; h < H; h += W) store_bf16(out + h, load(x + h));
+}
+
+// Rows of states = norm(states + sums), and their inputs.
+static void add_and_norm(const Model *model, const Norm *norm, const Memory *memory, Range rows) {
+    size_t H = model->hidden;
+    for (size_t row = rows.first; row < rows.last; row++) {
+        float *x = memory->states + row * H;
+        for (size_t h = 0; h < H; h += W) store(x + h, load(x + h) + load(memory->sums + row * H + h));
+        normalize(x, H, norm, model->epsilon);
+        if (model->kind != FLOAT32) narrow(x, H, (uint16_t *)memory->inputs + row * H);
+    }
+}
+
+// The sum of the embeddings of words, segments and positions, normalized, of some texts of a group.
+static void embed(const Model *model, const Batch *batch, const Group *group, const Memory *memory, Range texts) {
+    size_t E = model->embedding;
+    int is_wide = model->widen.outputs != 0;
+    float *states = is_wide ? memory->sums : memory->states;
+
+    for (size_t text = texts.first; text < texts.last; text++) {
+        int64_t start = batch->starts[group->first + text];
+        for (int64_t token = start; token < batch->starts[group->first + text + 1]; token++) {
+            const float *word = batch->words + (size_t)batch->ids[token] * E;
+            const float *position = model->position_rows + (token - start + model->position_offset) * E;
+            const float *segment = model->segment_rows + (batch->segments ? batch->segments[token] : 0) * E;
+
+            size_t row = token - group->start;
+            float *x = states + row * E;
+            for (size_t e = 0; e < E; e += W) {
+                vf sum = load(word + e);
+                if (model->segments) sum += load(segment + e);
+                store(x + e, sum + load(position + e));
+            }
+            normalize(x, E, &model->norm, model->epsilon);
+            if (model->kind != FLOAT32) narrow(x, E, (uint16_t *)memory->inputs + row * E);
+        }
+    }
+}
+
+static Range panels_for(const Model *model, const Linear *l, int thread, int threads) {
+    return share(panels_of(model->kind, l->outputs), thread, threads);
+}
+
+// A thread's part of the outputs of a layer for rows of inputs.
+static void multiply(
+    const Model *model, const void *inputs, size_t rows, const Linear *l, const Target *to, int thread, int threads) {
+    Range panels = panels_for(model, l, thread, threads);
+    product(model->kind, inputs, rows, l, panels.first, panels.last, to);
+}
+
+// Rows of what is read, to the front. They ascend, so that none is overwritten before it is read.
+static void take_rows(void *x, size_t bytes, const int64_t *rows, int64_t R, int64_t start) {
+    for (int64_t row = 0; row < R; row++)
+        memmove((char *)x + row * bytes, (char *)x + (rows[row] - start) * bytes, bytes);
+}
+
+// Queries, keys and values of all tokens. In the last layer, keys and values alone.
+static void project(
+    const Model *model, const Layer *layer, const Group *group, const Memory *memory, int is_last, int thread,
+    int threads) {
+    size_t attended = model->heads * model->head_size;
+    int kind = attention_kind(model->kind, model->head_size);
+    Target all = {memory->qkv, 3 * attended, kind, NONE};
+    if (!is_last) {
+        multiply(model, memory->inputs, group->T, &layer->qkv, &all, thread, threads);
+        return;
+    }
+
+    // A panel may hold the last queries and the first keys.
+    size_t panel = panel_of(model->kind), panels = panels_of(model->kind, layer->qkv.outputs);
+    size_t first_keys = attended / panel;
+    Range part = share(panels - first_keys, thread, threads);
+    product(model->kind, memory->inputs, group->T, &layer->qkv, first_keys + part.first, first_keys + part.last, &all);
+}
+
+// The queries of the tokens that are read, whose inputs are in front.
+static void project_queries(
+    const Model *model, const Layer *layer, const Group *group, const Memory *memory, int thread, int threads) {
+    size_t attended = model->heads * model->head_size;
+    int kind = attention_kind(model->kind, model->head_size);
+    Target to = {memory->queries, attended, kind, NONE};
+
+    Linear queries = layer->qkv;
+    queries.outputs = attended;
+    multiply(model, memory->inputs, group->R, &queries, &to, thread, threads);
+}
+
+// The heads of all texts of a group, of which a thread computes some.
+static void attend_group(
+    const Model *model, const Batch *batch, const Group *group, const Memory *memory, int is_last, int thread,
+    int threads) {
+    size_t A = model->heads, D = model->head_size;
+    size_t bytes = bytes_of(attention_kind(model->kind, D)), out_bytes = bytes_of(model->kind);
+    Range part = share((group->last - group->first) * A, thread, threads);
+
+    for (size_t index = part.first; index < part.last; index++) {
+        size_t text = index / A, a = index % A;
+        size_t start = batch->starts[group->first + text] - group->start;
+        size_t end = batch->starts[group->first + text + 1] - group->start;
+        size_t first = start, last = end;
+        if (is_last) {
+            first = memory->query_starts[text];
+            last = memory->query_starts[text + 1];
+        }
+
+        const char *qkv = (const char *)memory->qkv + (start * 3 * A + a) * D * bytes;
+        const char *queries = is_last ? (const char *)memory->queries + (first * A + a) * D * bytes : qkv;
+        Head head = {
+            .queries = queries,
+            .keys = qkv + A * D * bytes,
+            .values = qkv + 2 * A * D * bytes,
+            .out = (char *)memory->attended + (first * A + a) * D * out_bytes,
+            .query_stride = is_last ? A * D : 3 * A * D,
+            .stride = 3 * A * D,
+            .out_stride = A * D,
+            .R = last - first,
+            .S = end - start,
+            .D = D,
+        };
+        if (head.R) attend(model->kind, &head, memory->own + thread * memory->own_floats);
+    }
+}
+
+// The first row of each text among the rows that are read.
+static void find_query_starts(const Batch *batch, const Group *group, int64_t *query_starts) {
+    int64_t row = 0;
+    for (int64_t text = group->first; text < group->last; text++) {
+        query_starts[text - group->first] = row;
+        while (row < group->R && batch->rows[group->row + row] < batch->starts[text + 1]) row++;
+    }
+    query_starts[group->last - group->first] = row;
+}
+
+// --- all layers -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const Model *model;
+    const Batch *batch;
+    const Memory *memory;
+    Barrier *barrier;
+    int thread, threads;
+} Work;
+
+// One thread's part of a layer. rows: of the tokens after attention.
+static void compute_layer(const Work *work, const Layer *layer, const Group *group, int is_last) {
+    const Model *model = work->model;
+    const Batch *batch = work->batch;
+    const Memory *memory = work->memory;
+    Barrier *barrier = work->barrier;
+    int thread = work->thread, threads = work->threads;
+    size_t H = model->hidden;
+
+    project(model, layer, group, memory, is_last, thread, threads);
+    wait_for_all(barrier);
+    if (is_last) {
+        if (thread == 0) {
+            const int64_t *rows = batch->rows + group->row;
+            take_rows(memory->states, 4 * H, rows, group->R, group->start);
+            if (model->kind != FLOAT32)
+                take_rows(memory->inputs, bytes_of(model->kind) * H, rows, group->R, group->start);
+            find_query_starts(batch, group, memory->query_starts);
+        }
+        wait_for_all(barrier);
+        project_queries(model, layer, group, memory, thread, threads);
+        wait_for_all(barrier);
+    }
+    attend_group(model, batch, group, memory, is_last, thread, threads);
+    wait_for_all(barrier);
+
+    size_t rows = is_last ? group->R : group->T;
+    Range own_rows = share(rows, thread, threads);
+    Target to_sums = {memory->sums, H, FLOAT32, NONE};
+    multiply(model, memory->attended, rows, &layer->attention_output, &to_sums, thread, threads);
+    wait_for_all(barrier);
+    add_and_norm(model, &layer->attention_norm, memory, own_rows);
+    wait_for_all(barrier);
+
+    Target to_inner = {memory->inner, model->inner, model->kind, model->activation};
+    multiply(model, memory->inputs, rows, &layer->inner, &to_inner, thread, threads);
+    wait_for_all(barrier);
+    multiply(model, memory->inner, rows, &layer->output, &to_sums, thread, threads);
+    wait_for_all(barrier);
+    add_and_norm(model, &layer->output_norm, memory, own_rows);
+    wait_for_all(barrier);
+}
+
+static void compute_group(const Work *work, const Group *group) {
+    const Model *model = work->model;
+    const Memory *memory = work->memory;
+    size_t H = model->hidden;
+
+    embed(model, work->batch, group, memory, share(group->last - group->first, work->thread, work->threads));
+    wait_for_all(work->barrier);
+    if (model->widen.outputs) {  // ALBERT looks tokens up in a narrow table
+        const void *narrow_states = model->kind == FLOAT32 ? memory->sums : memory->inputs;
+        Target to = {memory->states, H, FLOAT32, NONE};
+        multiply(model, narrow_states, group->T, &model->widen, &to, work->thread, work->threads);
+        wait_for_all(work->barrier);
+
+        Range rows = share(group->T, work->thread, work->threads);
+        if (model->kind != FLOAT32)
+            for (size_t row = rows.first; row < rows.last; row++)
+                narrow(memory->states + row * H, H, (uint16_t *)memory->inputs + row * H);
+        wait_for_all(work->barrier);
+    }
+
+    for (int64_t layer = 0; layer < model->depth; layer++) {
+        int is_last = work->batch->rows && layer == model->depth - 1;
+        compute_layer(work, model->layers + layer, group, is_last);
+    }
+
+    Range rows = share(group->R, work->thread, work->threads);
+    int64_t to = work->batch->rows ? group->row : group->start;
+    memcpy(work->batch->out + (to + rows.first) * H, memory->states + rows.first * H, 4 * H * (rows.last - rows.first));
+    wait_for_all(work->barrier);
+}
+
+// What a thread does.
+static void compute(const Work *work) {
+#if HAS_TILES
+    configure_tiles();
+#endif
+    int64_t row = 0;
+    for (int64_t first = 0; first < work->batch->N;) {
+        Group group = next_group(work->batch, first, row);
+        if (group.R) compute_group(work, &group);
+        row += group.R;
+        first = group.last;
+    }
+#if HAS_TILES
+    _tile_release();
+#endif
+}
+
+// Threads of one call. They begin when the gate opens, since only then it is known how many could be started.
+typedef struct {
+    const Model *model;
+    const Batch *batch;
+    const Memory *memory;
+    Barrier barrier;
+    pthread_mutex_t gate;
+    atomic_int places;
+} Team;
+
+static void join_in(Team *team, int thread) {
+    compute(&(Work){team->model, team->batch, team->memory, &team->barrier, thread, team->barrier.count});
+}
+
+static void *help(void *argument) {
+    Team *team = argument;
+    pthread_mutex_lock(&team->gate);
+    pthread_mutex_unlock(&team->gate);
+    join_in(team, atomic_fetch_add(&team->places, 1));
+    return 0;
+}
+
+// Compute a batch by the calling thread, and as many others as can be started.
+static void compute_by(int threads, const Model *model, const Batch *batch, const Memory *memory) {
+    Team team = {
+        .model = model,
+        .batch = batch,
+        .memory = memory,
+        .barrier = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER},
+        .gate = PTHREAD_MUTEX_INITIALIZER,
+        .places = 1,
+    };
+    pthread_t others[MAX_THREADS];
+
+    pthread_mutex_lock(&team.gate);
+    int count = 1;
+    while (count < threads && pthread_create(others + count, 0, help, &team) == 0) count++;
+    team.barrier.count = count;
+    pthread_mutex_unlock(&team.gate);
+
+    join_in(&team, 0);
+    for (int thread = 1; thread < count; thread++) pthread_join(others[thread], 0);
+}
+
+// --- what Python calls ------------------------------------------------------------------------------------------------
+
+// FINE, or the first fault of a batch, whose index goes to `place`.
+static int check(const Model *model, const Batch *batch, int64_t T, int64_t S, int64_t *place) {
+    *place = 0;
+    if (batch->N < 0 || batch->starts[0] != 0 || batch->starts[batch->N] != T) return BAD_STARTS;
+    for (int64_t text = 0; text < batch->N; text++) {
+        *place = text;
+        int64_t length = batch->starts[text + 1] - batch->starts[text];
+        if (length < 0) return BAD_STARTS;
+        if (length > model->positions - model->position_offset || length > S) return TOO_LONG;
+    }
+    for (int64_t token = 0; token < T; token++) {
+        *place = token;
+        if (batch->ids[token] < 0 || batch->ids[token] >= batch->num_words) return BAD_ID;
+        int32_t segment = batch->segments ? batch->segments[token] : 0;
+        if (model->segments && (segment < 0 || segment >= model->segments)) return BAD_SEGMENT;
+    }
+    for (int64_t row = 0; batch->rows && row < batch->R; row++) {
+        *place = row;
+        int64_t least = row ? batch->rows[row - 1] + 1 : 0;
+        if (batch->rows[row] < least || batch->rows[row] >= T) return BAD_ROWS;
+    }
+    return FINE;
+}
+
+// Tokens that are in memory at once, of T of texts of at most S.
+static size_t tokens_at_once(int64_t T, int64_t S) {
+    int64_t tokens = T < GROUP ? T : GROUP;
+    return tokens < S ? S : tokens;
+}
+
+// Bytes of memory for a batch of T tokens whose longest text has S.
+EXPORT(int64_t, memory_size)(const Model *model, int64_t T, int64_t S, int threads) {
+    Memory parts;
+    return divide(model, tokens_at_once(T, S), S, threads, 0, &parts) + 64;
+}
+
+// The last hidden states of a batch of T tokens, whose longest text has S, by 1 to MAX_THREADS threads.
+// memory: memory_size bytes. FINE, or a fault, whose index goes to `place`.
+EXPORT(int, encode_batch)(
+    const Model *model, const Batch *batch, int64_t T, int64_t S, int threads, void *memory, int64_t *place) {
+    int fault = check(model, batch, T, S, place);
+    if (fault) return fault;
+
+    Memory parts;
+    divide(model, tokens_at_once(T, S), S, threads, round_up((uintptr_t)memory, 64), &parts);
+    compute_by(threads, model, batch, &parts);
+    return FINE;
+}
+
+// --- single steps, for tests ------------------------------------------------------------------------------------------
+
+// Attention of N texts over qkv [T, 3, A, D] of the kind of attention, to out [T, A, D] of a model's kind. memory:
+// attention_bytes.
+EXPORT(int64_t, attention_bytes)(int64_t S, int64_t D) { return 4 * attention_floats(S, D); }
+
+EXPORT(int, kind_of_attention)(int kind, int64_t D) { return attention_kind(kind, D); }
+
+EXPORT(void, attend_ragged)(
+    int kind, const void *qkv, const int64_t *starts, int64_t N, int64_t A, int64_t D, void *out, void *memory) {
+#if HAS_TILES
+    configure_tiles();
+#endif
+    Model model = {.kind = kind, .heads = A, .head_size = D};
+    Batch batch = {.starts = starts, .N = N};
+    Group group = {.last = N, .T = starts[N], .R = starts[N]};
+    Memory parts = {.qkv = (void *)qkv, .attended = out, .own = memory};
+    attend_group(&model, &batch, &group, &parts, 0, 0, 1);
+#if HAS_TILES
+    _tile_release();
+#endif
+}
+
+// x = norm(x + y) for T rows of H numbers, in float32.
+EXPORT(void, add_norm)(float *x, const float *y, int64_t T, int64_t H, const float *scale, const float *shift, double epsilon) {
+    Model model = {.kind = FLOAT32, .hidden = H, .epsilon = epsilon};
+    Norm norm = {scale, shift};
+    Memory parts = {.states = x, .sums = (float *)y};
+    add_and_norm(&model, &norm, &parts, (Range){0, T});
+}
+
+// An activation of n numbers, a multiple of 16, as of those that are stored in a number format; in place, in float32.
+EXPORT(void, activate)(int activation, int kind, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += W) store(x + i, activated(activation, kind, load(x + i)));
+}

@@ -1,0 +1,193 @@
+"""The encoder in C (core/), for models of BERT's layout on a CPU; heads are numpy's.
+
+It computes what numpy.py does, which is the specification, in float32, or in bfloat16 where the processor is faster with
+it. Weights are packed for its products when a model is loaded. The first use of something that needs torch, such as
+`checkpoint`, loads the model a second time, by torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.base.device import num_threads
+from bothways.base.errors import InputError
+from bothways.base.log import logger
+from bothways.core.core import Absence, Core, Encoder, Layout, PackedTable, find_core
+from bothways.inference.backends.forward import Array, Heads, Ids
+from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
+from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.hugging_face import TABLE
+from bothways.model.checkpoint.formats.packed import CODES, SCALES, PackedTensors
+from bothways.model.checkpoint.model_files import ModelFiles
+from bothways.model.checkpoint.weights import is_finite
+from bothways.model.config import EncoderConfig
+from bothways.text.tokenizer.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from bothways.inference.backends.encoder import EncoderBackend
+
+PREFIX = "encoder."  # of the names of the encoder's parameters
+IN_MEMORY = 1 << 28  # bytes of a table of words; of a larger one, rows are read from the file as they are used
+ALIASES = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+class CoreBackend(NumpyBackend):
+    """A checkpoint of BERT's layout on the CPU, by the core."""
+
+    library = "core"
+    words: CoreWords
+    few_tokens = 32
+
+    def __init__(self, files: ModelFiles, core: Core, dtype: str, **options: Any) -> None:
+        self.core = core
+        self.dtype = dtype
+        self.files = files
+        self.options = options
+        self.encoder_in_c = Encoder(core, layout_of(files.config), dtype)
+        super().__init__(files, **options)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Directory,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        **options: Any,
+    ) -> CoreBackend:
+        """Load a checkpoint. options: window and batch_tokens. InputError for all that the core cannot compute."""
+        core = find_core()
+        if isinstance(core, Absence):
+            raise InputError(f"backend 'core' cannot compute here: {core.reason}")
+        if device not in ("auto", "cpu"):
+            raise needs_torch(f"device {device!r:.40}")
+        files = cls.read_files(directory)
+        return cls.of(files, core=core, dtype=choose_format(core, dtype), **options)
+
+    def read_words(self, files: ModelFiles) -> CoreWords:
+        return CoreWords(files, self.shapes[TABLE], self.core)
+
+    def read_model(self, files: ModelFiles) -> Heads:
+        """The heads. The parameters of the encoder are packed one by one."""
+        of_heads: dict[str, Array] = {}
+
+        def write(name: str, start: int, value: Array) -> bool:
+            with np.errstate(over="ignore"):  # numbers of float64 may be too large for float32
+                value = value.astype(np.float32, copy=False)
+            if name.startswith(PREFIX):
+                self.encoder_in_c.put(name.removeprefix(PREFIX), start, value)
+            else:
+                self._put(of_heads, name, start, value)
+            return is_finite(value)
+
+        files.read_parameters(self.shapes, write, skip=(TABLE,))
+        return Heads(self.config, of_heads, self.words)
+
+    def _put(self, parameters: dict[str, Array], name: str, start: int, value: Array) -> None:
+        """Set rows of a parameter of a head, matrices [in, out]."""
+        shape = self.shapes[name]
+        if name not in parameters:
+            parameters[name] = np.empty(shape[::-1], np.float32)
+        parameters[name].T[start : start + len(value)] = value
+
+    def states(self, ids_T: Ids, segments_T: Ids, lengths_N: Ids, rows_R: Ids | None, threads: int) -> Array:
+        words_VE, rows_T = self.words.lookup(ids_T)
+        if self.config.type_vocab_size == 1:  # RoBERTa has one segment
+            segments_T = None
+        return self.encoder_in_c(words_VE, rows_T, segments_T, lengths_N, rows_R, threads)
+
+    def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "computed by": self.describe()}
+
+    def describe(self) -> str:
+        """What computes, in a few words."""
+        return f"the core, {self.core.instruction_set}, {self.dtype}"
+
+    def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterator[NDArray[Any]]]]:
+        for name in sorted(name for name in self.shapes if name.startswith(PREFIX)):
+            short = name.removeprefix(PREFIX)
+            pieces = self.words.pieces() if name == TABLE else iter([self.encoder_in_c.get(short)])
+            yield short, self.shapes[name], map(as_bfloat16, pieces)
+
+    # --- what needs torch ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def by_torch(self) -> EncoderBackend:
+        """The same model by torch, with the same options. InputError without torch."""
+        try:
+            from bothways.inference.backends.encoder import EncoderBackend
+        except ModuleNotFoundError as error:
+            raise needs_torch("this") from error
+        return EncoderBackend.open(self.files.directory, dtype=self.dtype, device="cpu", **self.options)
+
+    def save(self, target: Path) -> None:
+        self.by_torch.save(target)
+
+    def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
+        return self.by_torch.attention_weights(encoding)
+
+
+class CoreWords(WordTable):
+    """The embeddings of words, in memory if that is small."""
+
+    def __init__(self, files: ModelFiles, shape: tuple[int, ...], core: Core) -> None:
+        """InputError if the table in the files has another shape, or numbers that are not finite."""
+        super().__init__(files, shape)
+        self.packed: PackedTable | None = None
+        self.table_VE: Array | None = None
+        arrays = self.arrays
+        if isinstance(arrays, PackedTensors) and self.name in arrays.bits:
+            scales_RG = arrays.stored[self.name + SCALES].astype(np.float32)
+            self.packed = PackedTable(core, arrays.stored[self.name + CODES], scales_RG, arrays.bits[self.name])
+        elif 4 * shape[0] * shape[1] <= IN_MEMORY:
+            self.table_VE = np.ascontiguousarray(super().rows(np.arange(shape[0])))
+
+    def rows(self, ids_T: Ids) -> Array:
+        if self.packed is not None:
+            return self.packed.rows(ids_T)
+        if self.table_VE is not None:
+            return self.table_VE[ids_T]
+        return super().rows(ids_T)
+
+    def lookup(self, ids_T: Ids) -> tuple[Array, NDArray[np.int32]]:
+        """A table that holds the rows of these words, and their rows in it."""
+        if self.table_VE is not None:
+            return self.table_VE, ids_T
+        return self.rows(ids_T), np.arange(len(ids_T), dtype=np.int32)
+
+
+def layout_of(config: EncoderConfig) -> Layout:
+    return Layout(
+        hidden=config.hidden_size,
+        embedding=config.embedding_size or config.hidden_size,
+        heads=config.num_attention_heads,
+        head_size=config.head_size,
+        inner=config.intermediate_size,
+        positions=config.position_offset + config.max_position_embeddings,
+        position_offset=config.position_offset,
+        segments=config.type_vocab_size,
+        depth=config.num_hidden_layers,
+        layers=config.num_unique_layers,
+        activation=config.hidden_act,
+        epsilon=config.layer_norm_eps,
+    )
+
+
+def choose_format(core: Core, dtype: str) -> str:
+    """The number format of a name; "auto": bfloat16 where the processor is faster with it. InputError for others."""
+    dtype = ALIASES.get(dtype, dtype)
+    if dtype == "auto":
+        return core.formats[-1]
+    if dtype not in core.formats:
+        raise InputError(f"dtype {dtype!r:.40}: the core computes in {' or '.join(core.formats)} on this processor")
+    return dtype
