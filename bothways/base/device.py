@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,21 @@ class HostCopy:
         if self.arrived is not None:
             self.arrived.synchronize()
         return self.values
+
+
+# Files by which the drivers of NVIDIA, of AMD, and of both in Windows' Linux can be reached.
+DRIVERS = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/kfd", "/dev/dxg")
+
+
+def has_gpu() -> bool:
+    """Whether torch may use a GPU for device "auto". Torch is asked only where it is installed and there is a driver."""
+    if sys.platform == "linux" and not any(map(os.path.exists, DRIVERS)):
+        return False
+    if sys.platform == "darwin" or not find_spec("torch"):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def available_devices() -> list[str]:

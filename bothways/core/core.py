@@ -15,8 +15,8 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import local
@@ -50,9 +50,13 @@ class Core:
     """The functions of the library for one instruction set."""
 
     def __init__(self, library: ctypes.CDLL, instruction_set: str) -> None:
+        """Sets `formats`: number formats, the fastest last."""
         self.library = library
         self.instruction_set = instruction_set
         self.formats = ("float32", "bfloat16") if instruction_set in HAS_BFLOAT16 else ("float32",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return core_for, (self.instruction_set,)
 
     def function(self, name: str, *arguments: Any, returns: Any = None) -> Any:
         """A function of C by its name without the instruction set. arguments: their types."""
@@ -76,7 +80,9 @@ def find_core() -> Core | Absence:
         return Absence(f"{SWITCH} is 0")
     file = FOLDER / library_name(FOLDER)
     if not file.exists():
-        return Absence("it is not compiled: install the wheel of this platform, or with a C compiler, or BOTHWAYS_BUILD=zig")
+        return Absence(
+            "it is not compiled: install the wheel of this platform, or with a C compiler, or BOTHWAYS_BUILD=zig"
+        )
     try:
         library = ctypes.CDLL(str(file))
     except OSError as error:
@@ -84,12 +90,25 @@ def find_core() -> Core | Absence:
     return choose(library, os.environ.get(CHOICE, ""))
 
 
+def core_for(instruction_set: str) -> Core:
+    """The core of a process that received a model: weights are packed for an instruction set. InputError for others."""
+    core = find_core()
+    if isinstance(core, Absence) or core.instruction_set != instruction_set:
+        here = core.reason if isinstance(core, Absence) else f"it is {core.instruction_set} here"
+        raise InputError(
+            f"a model whose weights were packed for {instruction_set} cannot be computed: {here}; load it here"
+        )
+    return core
+
+
 def choose(library: ctypes.CDLL, name: str) -> Core | Absence:
     """The functions for an instruction set; "": the best one that has been tested on such a system."""
     available = available_sets(library)
     if name:
         if name not in available:
-            raise UsageError(f"{CHOICE} is {name!r:.40}; this processor and library have {', '.join(available) or 'none'}")
+            raise UsageError(
+                f"{CHOICE} is {name!r:.40}; this processor and library have {', '.join(available) or 'none'}"
+            )
         return Core(library, name)
 
     system = (sys.platform, platform.machine().lower())
@@ -234,15 +253,20 @@ class Encoder:
         # Matrices of linear layers as panels, all else as it is.
         self.panels: dict[str, NDArray[np.uint8]] = {}
         self.tables: dict[str, Array] = {}
-        self._packed_size = core.function(
-            "packed_size", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, returns=ctypes.c_int64
-        )
         for name, shape in self.shapes.items():
             if is_linear(name, shape):
-                self.panels[name] = np.zeros(self._packed_size(self.kind, *shape), np.uint8)
+                self.panels[name] = np.zeros(self._packed_size(shape), np.uint8)
             else:
                 self.tables[name] = np.zeros(shape, np.float32)
         self._prepare()
+
+    def _packed_size(self, shape: Sequence[int]) -> int:
+        """Bytes of the panels of a matrix."""
+        integer = ctypes.c_int64
+        size: int = self.core.function("packed_size", ctypes.c_int, integer, integer, returns=integer)(
+            self.kind, *shape
+        )
+        return size
 
     def put(self, name: str, start: int, rows: Array) -> None:
         """Set rows from `start` on of a parameter, float32; matrices are [out, in]."""
@@ -262,7 +286,7 @@ class Encoder:
         outputs, inputs = self.shapes[name]
         numbers = self.panels[name].view(np.float32 if self.dtype == "float32" else np.uint16)
         per_word = 4 // numbers.itemsize
-        panel = self._packed_size(self.kind, 1, inputs) // (inputs * numbers.itemsize)
+        panel = self._packed_size((1, inputs)) // (inputs * numbers.itemsize)
         rows = numbers.reshape(-1, inputs // per_word, panel, per_word).swapaxes(1, 2).reshape(-1, inputs)[:outputs]
         if self.dtype == "float32":
             return rows
@@ -342,6 +366,14 @@ class Encoder:
         return memory
 
     # --- structures that hold addresses -------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("core", "layout", "dtype", "kind", "shapes", "panels", "tables")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     def _prepare(self) -> None:
         """Make what cannot be copied to another process."""
@@ -471,7 +503,13 @@ class PackedTable:
             returns=ctypes.c_int64,
         )
         done = unpack(
-            address(self.codes), address(self.scales_RG), self.bits, *self.shape, address(ids_n), len(ids_n), address(out)
+            address(self.codes),
+            address(self.scales_RG),
+            self.bits,
+            *self.shape,
+            address(ids_n),
+            len(ids_n),
+            address(out),
         )
         if done < len(ids_n):
             raise InputError(f"token {done} has the id {ids_n[done]}; ids are from 0 to {self.shape[0] - 1}")

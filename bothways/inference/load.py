@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files
+from bothways.base.log import logger
 from bothways.base.registry import Registry
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
@@ -34,24 +35,34 @@ Library = Literal["auto", "core", "torch", "numpy"]
 def open_backend(path: str | PathLike[str], backend: Library = "auto", **options: Any) -> Backend:
     """The model in a directory. backend: for encoders. options: dtype, device, window and batch_tokens, as in
     `bothways.load`."""
-    library = choose_library(backend)
+    check_library(backend)
     path = locate(path)
     if path.is_file():
         return BACKENDS[STATIC](Files(path), **options)
 
     def opened(directory: Directory) -> Backend:
-        name = directory.format if has_own_backend(directory.format) else library
+        if has_own_backend(directory.format):
+            return BACKENDS[directory.format](directory, **options)
+        name = choose_library(directory, **options) if backend == "auto" else backend
         return BACKENDS[name](directory, **options)
 
     return read_unchanged(path, opened)
 
 
-def choose_library(backend: Library) -> str:
-    """The library that computes encoders. InputError for an unknown name."""
+def check_library(backend: Library) -> None:
+    """InputError for an unknown name."""
     if backend not in get_args(Library):
         raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
-    if backend != "auto":
-        return backend
+
+
+def choose_library(directory: Directory, *, dtype: str = "auto", device: str = "auto", **options: Any) -> str:
+    """The library that computes an encoder: the core where it can, else torch where it is installed, else numpy."""
+    from bothways.inference.backends.core import why_not
+
+    reason = why_not(directory, dtype=dtype, device=device)
+    if not reason:
+        return "core"
+    logger.debug(f"{directory.path}: not computed by the core: {reason}")
     return "torch" if find_spec("torch") else "numpy"
 
 
@@ -83,8 +94,9 @@ def load(
 
     dtype: "float32" is exact; "auto" is bf16 where the hardware is faster with it, else float32.
     device: "auto" is a GPU if there is one.
-    backend: the library that computes encoders. "auto" is torch where it is installed, else numpy, which computes
-    models of BERT's layout in float32 on the CPU (backends/numpy.py).
+    backend: the library that computes encoders. "core" is C for models of BERT's layout on a CPU (core/), "numpy" the
+    same in numpy and float32; "torch" computes all. "auto" is the core where it can compute the model, else torch where
+    it is installed, else numpy.
     window: maximum tokens of a window, special tokens included; the default is the window of fine-tuning, else 512.
     batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536.
     adapter: the directory of an adapter, or several by name. One is merged into the weights of the model. Several share
@@ -113,13 +125,14 @@ def load(
         directories = {name: Path(directory) for name, directory in adapter.items()}
         return Predictor.with_adapters(open_backend(path, backend, **options), directories)
 
-    return Predictor(open_with_adapter(path, Path(adapter), choose_library(backend), **options))
-
-
-def open_with_adapter(path: str | PathLike[str], adapter: Path, library: str, **options: Any) -> Backend:
-    """The model in a directory with an adapter, merged into its weights."""
-    if library == "numpy":
+    check_library(backend)
+    if backend in ("core", "numpy") or not find_spec("torch"):
         raise needs_package(f"{adapter}: an adapter", "torch", "train")
+    return Predictor(open_with_adapter(path, Path(adapter), **options))
+
+
+def open_with_adapter(path: str | PathLike[str], adapter: Path, **options: Any) -> Backend:
+    """The model in a directory with an adapter, merged into its weights, by torch."""
     from bothways.inference.adapters import merging
 
     read = merging(adapter)

@@ -185,10 +185,16 @@ class Predictor:
 
     @property
     def torch_encoder(self) -> EncoderBackend:
-        """The backend, if it computes them by torch. InputError if it computes by numpy."""
-        from bothways.inference.backends.encoder import EncoderBackend
+        """The backend, if it computes them by torch. A model of the core is loaded by torch now, and torch computes from
+        now on, since whoever has the module may change its weights. InputError if the backend is numpy's."""
+        from bothways.inference.backends.core import CoreBackend
 
         encoder = self.encoder
+        if isinstance(encoder, CoreBackend):
+            self.backend = encoder = encoder.by_torch
+
+        from bothways.inference.backends.encoder import EncoderBackend
+
         if not isinstance(encoder, EncoderBackend):
             raise InputError("the model was loaded with backend='numpy', which only computes; load it with 'torch'")
         return encoder

@@ -28,7 +28,7 @@ MAX_SCORES = 1 << 21  # scores of texts that are in memory at once
 
 class Backend(ABC):
     """A model, on a device ("cpu", "cuda:0"), in a number format ("float32", "bfloat16"), computed by a library
-    ("numpy", "torch").
+    ("core", "numpy", "torch").
 
     description: its labels, metadata and pooling.
     heads: number of outputs of each head by name (model/heads.py).
@@ -46,6 +46,11 @@ class Backend(ABC):
     def task(self) -> str:
         """The name of the method of Predictor for the model's head."""
         return task_from_heads(self.heads, self.description)
+
+    @property
+    def computed_by(self) -> str:
+        """What computes, such as "numpy (cpu, float32)"."""
+        return f"{self.library} ({self.device}, {self.dtype})"
 
     @abstractmethod
     def refusal(self) -> InputError:

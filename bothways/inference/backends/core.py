@@ -7,7 +7,7 @@ it. Weights are packed for its products when a model is loaded. The first use of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.device import num_threads
+from bothways.base.device import has_gpu
 from bothways.base.errors import InputError
-from bothways.base.log import logger
 from bothways.core.core import Absence, Core, Encoder, Layout, PackedTable, find_core
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
+from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.formats.format import StoredModel
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import CODES, SCALES, PackedTensors
-from bothways.model.checkpoint.model_files import ModelFiles
+from bothways.model.checkpoint.model_files import ModelFiles, detect, read_family
 from bothways.model.checkpoint.weights import is_finite
 from bothways.model.config import EncoderConfig
 from bothways.text.tokenizer.tokenizer import Encoding
@@ -48,7 +49,7 @@ class CoreBackend(NumpyBackend):
     def __init__(self, files: ModelFiles, core: Core, dtype: str, **options: Any) -> None:
         self.core = core
         self.dtype = dtype
-        self.files = files
+        self.directory = files.directory
         self.options = options
         self.encoder_in_c = Encoder(core, layout_of(files.config), dtype)
         super().__init__(files, **options)
@@ -68,8 +69,8 @@ class CoreBackend(NumpyBackend):
             raise InputError(f"backend 'core' cannot compute here: {core.reason}")
         if device not in ("auto", "cpu"):
             raise needs_torch(f"device {device!r:.40}")
-        files = cls.read_files(directory)
-        return cls.of(files, core=core, dtype=choose_format(core, dtype), **options)
+        number_format = choose_format(core, dtype)
+        return cls.of(cls.read_files(directory), core=core, dtype=number_format, **options)
 
     def read_words(self, files: ModelFiles) -> CoreWords:
         return CoreWords(files, self.shapes[TABLE], self.core)
@@ -106,12 +107,9 @@ class CoreBackend(NumpyBackend):
     def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "computed by": self.describe()}
-
-    def describe(self) -> str:
-        """What computes, in a few words."""
-        return f"the core, {self.core.instruction_set}, {self.dtype}"
+    @property
+    def computed_by(self) -> str:
+        return f"core ({self.core.instruction_set}, {self.dtype})"
 
     def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterator[NDArray[Any]]]]:
         for name in sorted(name for name in self.shapes if name.startswith(PREFIX)):
@@ -128,7 +126,7 @@ class CoreBackend(NumpyBackend):
             from bothways.inference.backends.encoder import EncoderBackend
         except ModuleNotFoundError as error:
             raise needs_torch("this") from error
-        return EncoderBackend.open(self.files.directory, dtype=self.dtype, device="cpu", **self.options)
+        return EncoderBackend.open(self.directory, dtype=self.dtype, device="cpu", **self.options)
 
     def save(self, target: Path) -> None:
         self.by_torch.save(target)
@@ -164,6 +162,28 @@ class CoreWords(WordTable):
         if self.table_VE is not None:
             return self.table_VE, ids_T
         return self.rows(ids_T), np.arange(len(ids_T), dtype=np.int32)
+
+
+def why_not(directory: Directory, *, dtype: str, device: str) -> str:
+    """Why the core does not compute the model in a directory, in this format on this device; "" if it does."""
+    core = find_core()
+    if isinstance(core, Absence):
+        return core.reason
+    if device != "cpu" and (device != "auto" or has_gpu()):
+        return "it computes on a CPU"
+    if dtype != "auto" and ALIASES.get(dtype, dtype) not in core.formats:
+        return f"it computes in {' or '.join(core.formats)} on this processor"
+    if directory.is_adapter:
+        return "the directory holds an adapter"
+
+    stored = detect(directory).open(directory)
+    if not isinstance(stored, StoredModel) or stored.naming != "hugging_face":
+        return "the weights are int8"
+    file = directory.path / CONFIG
+    config, _ = read_family(stored.hf_config, file).parse_config(stored.hf_config, file)
+    if not config.has_bert_layout:
+        return "the model does not have BERT's layout"
+    return layout_of(config).refusal()
 
 
 def layout_of(config: EncoderConfig) -> Layout:

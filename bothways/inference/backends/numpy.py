@@ -58,7 +58,9 @@ class NumpyBackend(TokenBackend):
 
     device = "cpu"
     dtype = "float32"
-    few_tokens = 64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
+    few_tokens = (
+        64  # whose products are so small that threads gain little, and wait long for each other on a busy machine
+    )
 
     def __init__(self, files: ModelFiles, window: int | None = None, batch_tokens: int | None = None) -> None:
         self.description = files.description
