@@ -103,7 +103,7 @@ DRIVERS = ("/dev/nvidiactl", "/dev/nvhost-ctrl", "/dev/kfd", "/dev/dxg")
 
 
 def has_gpu() -> bool:
-    """Whether torch may use a GPU for device "auto". Torch is asked only where it is installed and there is a driver."""
+    """Whether torch has a GPU for device "auto". It is only asked, and imported, where there is a driver."""
     if sys.platform == "linux" and not any(map(os.path.exists, DRIVERS)):
         return False
     if sys.platform == "darwin" or not find_spec("torch"):

@@ -1,129 +1,30 @@
 """The encoder of BERT in C (encode.c), called through ctypes, which frees Python's lock meanwhile.
 
-A library holds the same functions for several instruction sets; the best one that the processor has is chosen once. The
-weights are packed for it when they are put into an Encoder.
-
-Environment: BOTHWAYS_CORE=0 turns the core off; BOTHWAYS_CORE_ISA names an instruction set.
-
-Letters: T tokens of all texts of a batch, N texts, R tokens that are read, H hidden size, E embedding size, V rows of a
-table of words.
+Letters: T tokens of all texts of a batch, R tokens that are read, H hidden size, E embedding size, V rows of a table of
+words, G groups of 32 numbers.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from threading import local
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.errors import InputError, UsageError
-from bothways.core.build import library_name
+from bothways.base.errors import InputError
+from bothways.core.library import LONG, POINTER, Core
 
 Array = NDArray[np.float32]
-FOLDER = Path(__file__).parent
-SWITCH = "BOTHWAYS_CORE"
-CHOICE = "BOTHWAYS_CORE_ISA"
-# Instruction sets, best first, with the bit that stands for each in processor.c.
-SETS = {"amx": 8, "avx512_bf16": 4, "avx512": 2, "avx2": 1, "neon": 16}
-# On which systems and instruction sets all tests of the core have run. Others are compiled, but only chosen by name.
-TESTED = {("linux", "x86_64"): ("amx", "avx512_bf16", "avx512", "avx2")}
-HAS_BFLOAT16 = ("amx", "avx512_bf16")  # faster than float32 there
 KINDS = {"float32": 0, "bfloat16": 1}
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 MULTIPLE = 32  # of the sizes of layers
+HEAD_MULTIPLE = 16
+GROUP = 32  # numbers of a packed table that share a scale
 MAX_THREADS = 64  # of one call
-
-
-# --- the library ------------------------------------------------------------------------------------------------------
-
-
-class Core:
-    """The functions of the library for one instruction set."""
-
-    def __init__(self, library: ctypes.CDLL, instruction_set: str) -> None:
-        """Sets `formats`: number formats, the fastest last."""
-        self.library = library
-        self.instruction_set = instruction_set
-        self.formats = ("float32", "bfloat16") if instruction_set in HAS_BFLOAT16 else ("float32",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return core_for, (self.instruction_set,)
-
-    def function(self, name: str, *arguments: Any, returns: Any = None) -> Any:
-        """A function of C by its name without the instruction set. arguments: their types."""
-        found = getattr(self.library, f"{name}_{self.instruction_set}")
-        found.argtypes = arguments
-        found.restype = returns
-        return found
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Why the core does not compute, as the end of a sentence."""
-
-    reason: str
-
-
-@cache
-def find_core() -> Core | Absence:
-    """The core of this process. UsageError if the environment names an instruction set that is not there."""
-    if os.environ.get(SWITCH) == "0":
-        return Absence(f"{SWITCH} is 0")
-    file = FOLDER / library_name(FOLDER)
-    if not file.exists():
-        return Absence(
-            "it is not compiled: install the wheel of this platform, or with a C compiler, or BOTHWAYS_BUILD=zig"
-        )
-    try:
-        library = ctypes.CDLL(str(file))
-    except OSError as error:
-        return Absence(f"its library cannot be loaded ({error})")
-    return choose(library, os.environ.get(CHOICE, ""))
-
-
-def core_for(instruction_set: str) -> Core:
-    """The core of a process that received a model: weights are packed for an instruction set. InputError for others."""
-    core = find_core()
-    if isinstance(core, Absence) or core.instruction_set != instruction_set:
-        here = core.reason if isinstance(core, Absence) else f"it is {core.instruction_set} here"
-        raise InputError(
-            f"a model whose weights were packed for {instruction_set} cannot be computed: {here}; load it here"
-        )
-    return core
-
-
-def choose(library: ctypes.CDLL, name: str) -> Core | Absence:
-    """The functions for an instruction set; "": the best one that has been tested on such a system."""
-    available = available_sets(library)
-    if name:
-        if name not in available:
-            raise UsageError(
-                f"{CHOICE} is {name!r:.40}; this processor and library have {', '.join(available) or 'none'}"
-            )
-        return Core(library, name)
-
-    system = (sys.platform, platform.machine().lower())
-    for instruction_set in available:
-        if instruction_set in TESTED.get(system, ()):
-            return Core(library, instruction_set)
-    if available:
-        return Absence(f"it has not been tested on {' '.join(system)}; {CHOICE}={available[0]} chooses it")
-    return Absence("the processor has none of the instruction sets that it is compiled for")
-
-
-def available_sets(library: ctypes.CDLL) -> list[str]:
-    """The instruction sets of this processor that a library has been compiled for, best first."""
-    bits = library.instruction_sets()
-    return [name for name, bit in SETS.items() if bits & bit and hasattr(library, f"encode_batch_{name}")]
 
 
 # --- structures of encode.c -------------------------------------------------------------------------------------------
@@ -131,15 +32,15 @@ def available_sets(library: ctypes.CDLL) -> list[str]:
 
 class _Linear(ctypes.Structure):
     _fields_ = (
-        ("panels", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("inputs", ctypes.c_int64),
-        ("outputs", ctypes.c_int64),
+        ("panels", POINTER),
+        ("bias", POINTER),
+        ("inputs", LONG),
+        ("outputs", LONG),
     )
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = (("scale", ctypes.c_void_p), ("shift", ctypes.c_void_p))
+    _fields_ = (("scale", POINTER), ("shift", POINTER))
 
 
 LINEARS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")
@@ -151,8 +52,6 @@ class _Layer(ctypes.Structure):
 
 
 SIZES = (
-    "kind",
-    "activation",
     "hidden",
     "embedding",
     "heads",
@@ -167,10 +66,12 @@ SIZES = (
 
 class _Model(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in SIZES),
+        ("kind", LONG),
+        ("activation", LONG),
+        *((name, LONG) for name in SIZES),
         ("epsilon", ctypes.c_double),
-        ("position_rows", ctypes.c_void_p),
-        ("segment_rows", ctypes.c_void_p),
+        ("position_rows", POINTER),
+        ("segment_rows", POINTER),
         ("norm", _Norm),
         ("widen", _Linear),
         ("layers", ctypes.POINTER(_Layer)),
@@ -179,15 +80,15 @@ class _Model(ctypes.Structure):
 
 class _Batch(ctypes.Structure):
     _fields_ = (
-        ("words", ctypes.c_void_p),
-        ("num_words", ctypes.c_int64),
-        ("ids", ctypes.c_void_p),
-        ("segments", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("num_texts", ctypes.c_int64),
-        ("rows", ctypes.c_void_p),
-        ("num_rows", ctypes.c_int64),
-        ("out", ctypes.c_void_p),
+        ("words", POINTER),
+        ("num_words", LONG),
+        ("ids", POINTER),
+        ("segments", POINTER),
+        ("starts", POINTER),
+        ("num_texts", LONG),
+        ("rows", POINTER),
+        ("num_rows", LONG),
+        ("out", POINTER),
     )
 
 
@@ -201,7 +102,8 @@ class Layout:
     positions: rows of the table of positions.
     position_offset: the row of a text's first token.
     segments: rows of the table of segments; 0: none.
-    depth: number of layers; fewer `layers` are shared, each by neighbours (Lan 2020).
+    depth: number of layers.
+    layers: of these, with weights of their own, each used by several neighbours (Lan 2020).
     """
 
     hidden: int
@@ -221,27 +123,27 @@ class Layout:
         """Why the core does not compute such a model; "" if it does."""
         if self.activation not in ACTIVATIONS:
             return f"it has no activation {self.activation}"
-        attended = self.heads * self.head_size
-        for name, size in (
-            ("hidden size", self.hidden),
-            ("embedding size", self.embedding),
-            ("inner size", self.inner),
-            ("size of all heads", attended),
-        ):
+        sizes = {
+            "hidden size": self.hidden,
+            "size of embeddings": self.embedding,
+            "inner size": self.inner,
+            "size of all heads": self.heads * self.head_size,
+        }
+        for name, size in sizes.items():
             if size % MULTIPLE:
                 return f"the {name} is {size}, not a multiple of {MULTIPLE}"
-        if self.head_size % 16:
-            return f"the size of a head is {self.head_size}, not a multiple of 16"
+        if self.head_size % HEAD_MULTIPLE:
+            return f"the size of a head is {self.head_size}, not a multiple of {HEAD_MULTIPLE}"
         return ""
 
 
 class Encoder:
-    """An encoder whose weights are put into it part by part. Any number of threads may call it."""
+    """An encoder, whose weights are put into it one after another. Any number of threads may call it then."""
 
     def __init__(self, core: Core, layout: Layout, dtype: str) -> None:
-        """dtype: "float32", or "bfloat16" for products and what enters them. InputError if the core has no such."""
+        """dtype: "float32"; or "bfloat16", for the weights and inputs of products. InputError if the core cannot."""
         if dtype not in core.formats:
-            raise InputError(f"dtype {dtype!r:.40}: this processor computes in {' or '.join(core.formats)}")
+            raise InputError(f"dtype {dtype!r:.40}: the core has {' and '.join(core.formats)} on this processor")
         if refusal := layout.refusal():
             raise InputError(f"the core cannot compute this model: {refusal}")
         self.core = core
@@ -250,47 +152,47 @@ class Encoder:
         self.kind = KINDS[dtype]
         self.shapes = parameter_shapes(layout)
 
-        # Matrices of linear layers as panels, all else as it is.
+        # Matrices of linear layers in the order in which products read them; all else as it is.
         self.panels: dict[str, NDArray[np.uint8]] = {}
         self.tables: dict[str, Array] = {}
         for name, shape in self.shapes.items():
             if is_linear(name, shape):
-                self.panels[name] = np.zeros(self._packed_size(shape), np.uint8)
+                self.panels[name] = np.zeros(core.packed_size(self.kind, *shape), np.uint8)
             else:
                 self.tables[name] = np.zeros(shape, np.float32)
         self._prepare()
 
-    def _packed_size(self, shape: Sequence[int]) -> int:
-        """Bytes of the panels of a matrix."""
-        integer = ctypes.c_int64
-        size: int = self.core.function("packed_size", ctypes.c_int, integer, integer, returns=integer)(
-            self.kind, *shape
-        )
-        return size
+    # --- parameters ---------------------------------------------------------------------------------------------------
 
     def put(self, name: str, start: int, rows: Array) -> None:
-        """Set rows from `start` on of a parameter, float32; matrices are [out, in]."""
-        rows = np.ascontiguousarray(rows, np.float32)
+        """Set the rows of a parameter from `start` on, float32; matrices are [out, in]."""
+        shape = self.shapes[name]
+        end = start + len(rows)
+        if rows.shape[1:] != shape[1:] or not 0 <= start <= end <= shape[0]:
+            raise ValueError(f"{name}: rows {rows.shape} from {start} on do not fit {shape}")
+
         if name in self.tables:
-            self.tables[name][start : start + len(rows)] = rows
+            self.tables[name][start:end] = rows
             return
-        inputs = self.shapes[name][1]
-        if rows.shape[1] != inputs or start + len(rows) > self.shapes[name][0]:
-            raise ValueError(f"{name}: rows {rows.shape} from {start} on do not fit {self.shapes[name]}")
-        self._pack(self.kind, address(rows), start, start + len(rows), inputs, address(self.panels[name]))
+        rows = np.ascontiguousarray(rows, np.float32)
+        self.core.pack(self.kind, address(rows), start, end, shape[1], address(self.panels[name]))
 
     def get(self, name: str) -> Array:
-        """A parameter, float32, as it is computed with: matrices are [out, in], rounded to the number format."""
+        """A parameter, float32, matrices [out, in], rounded to the number format."""
         if name in self.tables:
             return self.tables[name]
         outputs, inputs = self.shapes[name]
-        numbers = self.panels[name].view(np.float32 if self.dtype == "float32" else np.uint16)
+        is_float32 = self.dtype == "float32"
+        numbers = self.panels[name].view(np.float32 if is_float32 else np.uint16)
+        width = self.core.packed_size(self.kind, 1, inputs) // (inputs * numbers.itemsize)  # outputs of a panel
         per_word = 4 // numbers.itemsize
-        panel = self._packed_size((1, inputs)) // (inputs * numbers.itemsize)
-        rows = numbers.reshape(-1, inputs // per_word, panel, per_word).swapaxes(1, 2).reshape(-1, inputs)[:outputs]
-        if self.dtype == "float32":
-            return rows
-        return (rows.astype(np.uint32) << 16).view(np.float32)
+
+        panels = numbers.reshape(-1, inputs // per_word, width, per_word)
+        rows = panels.swapaxes(1, 2).reshape(-1, inputs)[:outputs]
+        exact: Array = rows if is_float32 else (rows.astype(np.uint32) << 16).view(np.float32)
+        return exact
+
+    # --- computing ----------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -301,24 +203,27 @@ class Encoder:
         rows_R: NDArray[np.int64] | None = None,
         threads: int = 1,
     ) -> Array:
-        """The last hidden states [T, H], or [R, H] of the tokens that are read.
+        """The last hidden states [T, H]; with rows_R, of the tokens that are read, [R, H].
 
         words_VE: a table of words, of which ids_T are rows.
-        lengths: tokens of each text.
+        segments_T: None: all 0.
+        lengths: number of tokens of each text.
         rows_R: ascending.
+        threads: as many as can be started.
+
         InputError for what is out of range.
         """
+        words_VE = np.ascontiguousarray(words_VE, np.float32)
+        ids_T = np.ascontiguousarray(ids_T, np.int32)
+        segments_T = None if segments_T is None else np.ascontiguousarray(segments_T, np.int32)
+        rows_R = None if rows_R is None else np.ascontiguousarray(rows_R, np.int64)
+        self._check_shapes(words_VE, ids_T, segments_T)
+
         lengths = np.asarray(lengths, np.int64)
         starts = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=starts[1:])
         num_tokens = len(ids_T)
-        longest = int(lengths.max(initial=0))
-
-        words_VE = contiguous(words_VE, np.float32)
-        ids_T = contiguous(ids_T, np.int32)
-        segments_T = None if segments_T is None else contiguous(segments_T, np.int32)
-        rows_R = None if rows_R is None else contiguous(rows_R, np.int64)
-        self._check_shapes(words_VE, ids_T, segments_T)
+        longest = max(0, int(lengths.max(initial=0)))
 
         num_rows = num_tokens if rows_R is None else len(rows_R)
         out = np.empty((num_rows, self.layout.hidden), np.float32)
@@ -333,10 +238,21 @@ class Encoder:
             num_rows=num_rows,
             out=address(out),
         )
+
         threads = max(1, min(threads, MAX_THREADS))
-        memory = self._memory(self._memory_size(self._model, num_tokens, longest, threads))
-        place = ctypes.c_int64()
-        fault = self._encode_batch(self._model, batch, num_tokens, longest, threads, address(memory), place)
+        model = ctypes.addressof(self._model)
+        size = self.core.memory_size(model, num_tokens, min(longest, num_tokens), threads)
+        memory = self._memory(size)
+        place = LONG()
+        fault = self.core.encode_batch(
+            model,
+            ctypes.addressof(batch),
+            num_tokens,
+            min(longest, num_tokens),
+            threads,
+            address(memory),
+            ctypes.addressof(place),
+        )
         if fault:
             raise self._error(fault, place.value, ids_T, len(words_VE))
         return out
@@ -344,17 +260,23 @@ class Encoder:
     def _check_shapes(self, words_VE: Array, ids_T: NDArray[Any], segments_T: NDArray[Any] | None) -> None:
         if words_VE.ndim != 2 or words_VE.shape[1] != self.layout.embedding:
             raise ValueError(f"words {words_VE.shape}: expected [V, {self.layout.embedding}]")
+        if ids_T.ndim != 1:
+            raise ValueError(f"ids {ids_T.shape}: expected [T]")
         if segments_T is not None and segments_T.shape != ids_T.shape:
             raise ValueError(f"segments {segments_T.shape}: expected {ids_T.shape}, one for each token")
 
     def _error(self, fault: int, place: int, ids_T: NDArray[np.int32], num_words: int) -> InputError:
-        limit = self.layout.positions - self.layout.position_offset
+        """The error for a fault that encode.c has found, at the index of a text, token or row."""
+        layout = self.layout
+        limit = layout.positions - layout.position_offset
+        last = len(ids_T) - 1
+        value = ids_T[place] if place <= last else ""
         messages = {
-            1: f"text {place}: its tokens do not follow those before it; lengths must be 0 or more and sum up to {len(ids_T)}",
-            2: f"token {place} has the id {ids_T[place] if place < len(ids_T) else '?'}; ids are from 0 to {num_words - 1}",
-            3: f"token {place} has a segment that the model does not have; segments are from 0 to {self.layout.segments - 1}",
-            4: f"text {place} is longer than the {limit} tokens that the model has positions for",
-            5: f"row {place} of the tokens that are read: they must ascend, from 0 to {len(ids_T) - 1}",
+            1: f"text {place}: lengths must be 0 or more, and sum up to the {len(ids_T)} tokens",
+            2: f"token {place} has the id {value}; ids are from 0 to {num_words - 1}",
+            3: f"token {place}: segments are from 0 to {layout.segments - 1}",
+            4: f"text {place} has more than {limit} tokens, for which the model has positions",
+            5: f"row {place} of the tokens that are read: rows must ascend, from 0 to {last}",
         }
         return InputError(messages[fault])
 
@@ -376,41 +298,22 @@ class Encoder:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what cannot be copied to another process."""
-        core = self.core
-        integer = ctypes.c_int64
-        pointer = ctypes.c_void_p
-        self._local = local()
-        self._pack = core.function("pack", ctypes.c_int, pointer, integer, integer, integer, pointer)
-        self._memory_size = core.function(
-            "memory_size", ctypes.POINTER(_Model), integer, integer, ctypes.c_int, returns=integer
-        )
-        self._encode_batch = core.function(
-            "encode_batch",
-            ctypes.POINTER(_Model),
-            ctypes.POINTER(_Batch),
-            integer,
-            integer,
-            ctypes.c_int,
-            pointer,
-            ctypes.POINTER(integer),
-            returns=ctypes.c_int,
-        )
-
+        """Make what cannot be sent to another process."""
         layout = self.layout
         distinct = [self._layer(f"layers.{index}.") for index in range(layout.layers)]
         layers = [distinct[index * layout.layers // layout.depth] for index in range(layout.depth)]
-        sizes = {name: getattr(layout, name) for name in SIZES if name not in ("kind", "activation")}
+        self._local = local()
+        self._layers = (_Layer * layout.depth)(*layers)
         self._model = _Model(
             kind=self.kind,
             activation=ACTIVATIONS[layout.activation],
-            **sizes,
+            **{name: getattr(layout, name) for name in SIZES},
             epsilon=layout.epsilon,
             position_rows=address(self.tables["embeddings.positions.weight"]),
             segment_rows=address(self.tables.get("embeddings.segments.weight")),
             norm=self._norm("embeddings.norm"),
-            widen=self._linear("embeddings.widen") if layout.embedding != layout.hidden else _Linear(),
-            layers=(_Layer * layout.depth)(*layers),
+            widen=_Linear() if layout.embedding == layout.hidden else self._linear("embeddings.widen"),
+            layers=self._layers,
         )
 
     def _layer(self, prefix: str) -> _Layer:
@@ -443,7 +346,7 @@ def parameter_shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
     if layout.segments:
         shapes["embeddings.segments.weight"] = (layout.segments, layout.embedding)
 
-    linears = {}
+    linears: dict[str, tuple[int, int]] = {}
     if layout.embedding != hidden:
         linears["embeddings.widen"] = (hidden, layout.embedding)
     for index in range(layout.layers):
@@ -455,6 +358,7 @@ def parameter_shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
         for norm in NORMS:
             shapes[f"{prefix}{norm}.weight"] = (hidden,)
             shapes[f"{prefix}{norm}.bias"] = (hidden,)
+
     for name, (outputs, inputs) in linears.items():
         shapes[f"{name}.weight"] = (outputs, inputs)
         shapes[f"{name}.bias"] = (outputs,)
@@ -466,51 +370,28 @@ def is_linear(name: str, shape: Sequence[int]) -> bool:
     return len(shape) == 2 and not name.endswith(("positions.weight", "segments.weight"))
 
 
-def contiguous(values: NDArray[Any], kind: Any) -> NDArray[Any]:
-    return np.ascontiguousarray(values, kind)
-
-
-def address(values: NDArray[Any] | None) -> int | None:
-    """Of the first number. The caller keeps the array."""
-    return None if values is None else values.ctypes.data
-
-
 class PackedTable:
-    """A table whose rows have few bits for each number, with a scale for each 32 (formats/packed.py)."""
+    """A table of few bits for each number, with a scale for each 32, whose rows are unpacked as they are used."""
 
-    def __init__(self, core: Core, codes: NDArray[np.uint8], scales_RG: Array, bits: int) -> None:
-        """codes: of all numbers. scales_RG: [rows, groups], float32."""
-        self.codes = contiguous(codes, np.uint8)
-        self.scales_RG = contiguous(scales_RG, np.float32)
-        self.bits = bits
-        self.shape = (len(scales_RG), 32 * scales_RG.shape[1])
+    def __init__(self, core: Core, codes: NDArray[np.uint8], scales_VG: Array, bits: int) -> None:
+        """codes: of all numbers, as formats/packed.py has them. bits: 4, 5, 6 or 8."""
         self.core = core
+        self.codes = np.ascontiguousarray(codes, np.uint8)
+        self.scales_VG = np.ascontiguousarray(scales_VG, np.float32)
+        self.bits = bits
+        self.shape = (len(scales_VG), GROUP * scales_VG.shape[1])
 
     def rows(self, ids_n: NDArray[Any]) -> Array:
-        """Rows of the table, float32 [n, columns]. InputError for an id out of range."""
-        ids_n = contiguous(ids_n, np.int32)
+        """Rows of the table, float32 [n, E]. InputError for an id out of range."""
+        ids_n = np.ascontiguousarray(ids_n, np.int32)
         out = np.empty((len(ids_n), self.shape[1]), np.float32)
-        unpack = self.core.function(
-            "unpack_rows",
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_int,
-            ctypes.c_int64,
-            ctypes.c_int64,
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_void_p,
-            returns=ctypes.c_int64,
-        )
-        done = unpack(
-            address(self.codes),
-            address(self.scales_RG),
-            self.bits,
-            *self.shape,
-            address(ids_n),
-            len(ids_n),
-            address(out),
-        )
+        table = address(self.codes), address(self.scales_VG), self.bits, *self.shape
+        done = self.core.unpack_rows(*table, address(ids_n), len(ids_n), address(out))
         if done < len(ids_n):
             raise InputError(f"token {done} has the id {ids_n[done]}; ids are from 0 to {self.shape[0] - 1}")
         return out
+
+
+def address(values: NDArray[Any] | None) -> int | None:
+    """Of the first number; the caller keeps the array."""
+    return None if values is None else values.ctypes.data

@@ -185,8 +185,10 @@ class Predictor:
 
     @property
     def torch_encoder(self) -> EncoderBackend:
-        """The backend, if it computes them by torch. A model of the core is loaded by torch now, and torch computes from
-        now on, since whoever has the module may change its weights. InputError if the backend is numpy's."""
+        """The backend, if it computes them by torch. InputError if the backend is numpy's.
+
+        If it is the core's, torch loads the model now, and computes from now on: whoever has the module may change its
+        weights."""
         from bothways.inference.backends.core import CoreBackend
 
         encoder = self.encoder

@@ -1,8 +1,8 @@
 """The encoder in C (core/), for models of BERT's layout on a CPU; heads are numpy's.
 
-It computes what numpy.py does, which is the specification, in float32, or in bfloat16 where the processor is faster with
-it. Weights are packed for its products when a model is loaded. The first use of something that needs torch, such as
-`checkpoint`, loads the model a second time, by torch.
+It computes what numpy.py does, which is the specification: in float32, or in bfloat16 where the processor is faster
+with it. Weights are packed for its products when a model is loaded. The first use of something that needs torch, such
+as `checkpoint`, loads the model a second time, by torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from bothways.base.device import has_gpu
 from bothways.base.errors import InputError
-from bothways.core.core import Absence, Core, Encoder, Layout, PackedTable, find_core
+from bothways.core.core import Encoder, Layout, PackedTable
+from bothways.core.library import Absence, Core, find_core
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
 from bothways.model.checkpoint.description import CONFIG
@@ -100,9 +101,8 @@ class CoreBackend(NumpyBackend):
 
     def states(self, ids_T: Ids, segments_T: Ids, lengths_N: Ids, rows_R: Ids | None, threads: int) -> Array:
         words_VE, rows_T = self.words.lookup(ids_T)
-        if self.config.type_vocab_size == 1:  # RoBERTa has one segment
-            segments_T = None
-        return self.encoder_in_c(words_VE, rows_T, segments_T, lengths_N, rows_R, threads)
+        has_segments = self.config.type_vocab_size > 1  # RoBERTa has one
+        return self.encoder_in_c(words_VE, rows_T, segments_T if has_segments else None, lengths_N, rows_R, threads)
 
     def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
         return nullcontext()

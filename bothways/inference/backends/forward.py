@@ -160,8 +160,10 @@ def rows_of_run(rows_R: Ids, tokens: slice, n: int) -> tuple[slice, Ids | None]:
 
 
 class Heads:
-    """What is computed from hidden states. parameters: by our names, matrices [in, out]. words: the word table, whose
-    `rows` and `pieces` are read as needed. Heads read what `text_states` returns for texts, or hidden states for tokens.
+    """What is computed from hidden states: heads read what `text_states` returns for texts, or the states of tokens.
+
+    parameters: by our names, matrices [in, out].
+    words: the word table, whose `rows` and `pieces` are read as needed.
     """
 
     def __init__(self, config: EncoderConfig, parameters: Mapping[str, Array], words: Any) -> None:

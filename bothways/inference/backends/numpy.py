@@ -176,7 +176,9 @@ class NumpyBackend(TokenBackend):
         return [results[row] for row in range(len(order))]
 
     def states(self, ids_T: Ids, segments_T: Ids, lengths_N: Ids, rows_R: Ids | None, threads: int) -> Array:
-        """The last hidden states of a batch, [T, H], or [R, H] of the tokens that are read. threads: for its products."""
+        """The last hidden states of a batch, [T, H]; with rows_R, of the tokens that are read, [R, H].
+
+        threads: of its products."""
         assert isinstance(self.bert, Bert)
         return self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
 
