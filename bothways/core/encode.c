@@ -469,8 +469,11 @@ static int check(const Model *model, const Batch *batch, int64_t T, int64_t S, i
     if (batch->N < 0 || batch->starts[0] != 0 || batch->starts[batch->N] != T) return BAD_STARTS;
     for (int64_t text = 0; text < batch->N; text++) {
         *place = text;
+        if (batch->starts[text + 1] < batch->starts[text]) return BAD_STARTS;
+    }
+    for (int64_t text = 0; text < batch->N; text++) {
+        *place = text;
         int64_t length = batch->starts[text + 1] - batch->starts[text];
-        if (length < 0) return BAD_STARTS;
         if (length > model->positions - model->position_offset || length > S) return TOO_LONG;
     }
     for (int64_t token = 0; token < T; token++) {

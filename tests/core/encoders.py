@@ -1,0 +1,103 @@
+"""Random encoders of small sizes, for the core and for numpy, which is its specification."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bothways.core.core import Encoder, Layout, is_linear, parameter_shapes
+from bothways.core.library import Absence, Core, available_sets, find_core
+from bothways.inference.backends.forward import Bert
+
+SMALL = Layout(
+    hidden=64,
+    embedding=64,
+    heads=2,
+    head_size=32,
+    inner=160,
+    positions=512,
+    position_offset=0,
+    segments=2,
+    depth=2,
+    layers=2,
+    activation="gelu",
+    epsilon=1e-12,
+)
+NUM_WORDS = 101
+
+
+def cores():
+    """The core for each instruction set of this processor; none where it was not compiled."""
+    core = find_core()
+    return [] if isinstance(core, Absence) else [Core(core.library, name) for name in available_sets(core.library)]
+
+
+def computing():
+    """Each instruction set with each of its number formats, for parametrize("core, dtype", computing())."""
+    params = [
+        pytest.param(core, dtype, id=f"{core.instruction_set}-{dtype}") for core in cores() for dtype in core.formats
+    ]
+    return params or [pytest.param(None, "", marks=pytest.mark.skip(reason="the core is not compiled here"))]
+
+
+def make_parameters(layout, seed=0):
+    """Random parameters, which keep states near length 1."""
+    random = np.random.default_rng(seed)
+    parameters = {}
+    for name, shape in parameter_shapes(layout).items():
+        values = random.standard_normal(shape, np.float32)
+        if name.endswith("norm.weight"):
+            values = 1 + values / 10
+        elif is_linear(name, shape):
+            values *= 1.2 / shape[1] ** 0.5
+        else:
+            values /= 20
+        parameters[name] = values
+    return parameters
+
+
+def make_words(layout, seed=1):
+    return np.random.default_rng(seed).standard_normal((NUM_WORDS, layout.embedding), np.float32) / 10
+
+
+def make_encoder(core, layout=SMALL, dtype="float32", parameters=None):
+    encoder = Encoder(core, layout, dtype)
+    for name, values in (parameters or make_parameters(layout)).items():
+        encoder.put(name, 0, values)
+    return encoder
+
+
+def make_batch(lengths, layout=SMALL, seed=2):
+    """Ids, segments and lengths of random texts."""
+    random = np.random.default_rng(seed)
+    num_tokens = sum(lengths)
+    ids = random.integers(0, NUM_WORDS, num_tokens, np.int32)
+    segments = random.integers(0, max(1, layout.segments), num_tokens, np.int32)
+    return ids, segments, np.array(lengths)
+
+
+def by_numpy(layout, words, ids, segments, lengths, rows=None, parameters=None):
+    """What forward.py computes."""
+    config = SimpleNamespace(
+        hidden_act=layout.activation,
+        num_hidden_layers=layout.depth,
+        num_unique_layers=layout.layers,
+        num_attention_heads=layout.heads,
+        layer_norm_eps=layout.epsilon,
+        type_vocab_size=layout.segments,
+        position_offset=layout.position_offset,
+        pooling="mean",
+    )
+    named = {
+        f"encoder.{name}": values.T if is_linear(name, values.shape) else values
+        for name, values in (parameters or make_parameters(layout)).items()
+    }
+    table = SimpleNamespace(rows=lambda ids: words[ids].copy())
+    return Bert(config, named, table)(ids, segments, [*lengths], rows)
+
+
+def means(states, lengths):
+    """The mean of each text's states, of length 1."""
+    starts = np.cumsum(lengths) - lengths
+    sums = np.add.reduceat(states, starts)
+    return sums / np.linalg.norm(sums, axis=1, keepdims=True)
