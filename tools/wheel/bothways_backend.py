@@ -7,7 +7,6 @@ works the installation goes on without the library, and a line on stderr says so
 with `pip install -v`, or if the backend fails; `python -m build` shows it always. `make install` prints the line.
 """
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 from archives import ANY_PLATFORM, VARIABLE, add_files, rewrite_sdist, rewrite_wheel, source_date
 from bill_of_materials import FILE_NAME, bill_of_materials, to_bytes
+from core_build import load_core_build
 from setuptools import build_meta
 
 # Hooks that are setuptools' own. There is none for the metadata of a wheel: the bill of materials, which is part of
@@ -84,18 +84,8 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     return archive
 
 
-def load_core_build() -> ModuleType:
-    """bothways/core/build.py of the checkout, without the package, whose requirements are not here."""
-    path = Path.cwd() / "bothways" / "core" / "build.py"
-    spec = importlib.util.spec_from_file_location("bothways_core_build", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _chosen(core_build: ModuleType) -> str:
-    """The value of BOTHWAYS_BUILD. Ends the process on an unknown one, of which pip then shows one line, not a stack."""
+    """The value of BOTHWAYS_BUILD. An unknown one ends the process, so that pip shows one line and no stack."""
     try:
         return core_build.chosen()
     except core_build.BuildError as error:
@@ -105,13 +95,13 @@ def _chosen(core_build: ModuleType) -> str:
 
 def _compiler_package() -> list[str]:
     """The requirements of the build beside setuptools."""
-    core_build = load_core_build()
+    core_build = load_core_build(Path.cwd())
     return [core_build.ZIG_REQUIREMENT] if _chosen(core_build) == core_build.ZIG else []
 
 
 def _library(*, reuse: bool) -> tuple[Path, str] | None:
     """The library in the checkout, and the platform in the name of a wheel; None if there is to be or can be none."""
-    core_build = load_core_build()
+    core_build = load_core_build(Path.cwd())
     compiler = _chosen(core_build)
     if compiler == core_build.NONE:
         return None
