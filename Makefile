@@ -37,7 +37,7 @@ $(VENV)/installed: pyproject.toml constraints.txt $(CORE_SOURCES)
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch==2.13.0 $(SHOWN)
 	@$(INSTALL) --editable '.[train]' $(SHOWN)
-	@$(BIN)/python $(CORE)/build.py || true  # pip hides it if there is no library: prints the reason
+	@$(BIN)/python -P $(CORE)/build.py || true  # pip hides it if there is no library: prints the reason
 	@touch $@
 
 $(VENV)/installed-tests: $(VENV)/installed
