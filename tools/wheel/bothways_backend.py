@@ -138,6 +138,7 @@ def _finish(pure: Path, folder: Path, library: Path | None = None, platform: str
     if library is not None:
         files[f"bothways/core/{library.name}"] = library.read_bytes()
 
+    folder.mkdir(parents=True, exist_ok=True)
     wheel = add_files(pure, folder, files, platform)
     rewrite_wheel(wheel, seconds)
     return wheel
