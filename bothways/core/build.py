@@ -281,6 +281,8 @@ def _link_flags(target: Target, name: str) -> Iterator[str]:
         yield f"-Wl,-install_name,@rpath/{name}"
     else:
         yield "-s"
+    if target.system == "windows":  # whose files have the time of the build, unless the linker leaves it out
+        yield "-Wl,-Brepro" if target.zig else "-Wl,--no-insert-timestamp"
     yield from _macos_flags(target)
 
 
