@@ -79,9 +79,10 @@ def test_a_build_without_a_compiler_goes_on_without_the_library(tmp_path, value)
     assert len(lines) == (value == "") and all("BOTHWAYS_BUILD=zig" in line for line in lines)
 
 
-def make_wheels(source, out, **variables):
-    """Runs tools.wheels of a clone."""
-    environment = {**os.environ, "PYTHONPATH": str(source)} | variables
+def make_wheels(source, out, *packages):
+    """Runs tools.wheels of a clone. packages: folders of packages which it finds first."""
+    path = [str(source), *map(str, packages), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-m", "tools.wheels", "-o", str(out)]
     return subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
 
@@ -108,7 +109,7 @@ def test_a_target_that_does_not_compile_is_named_and_the_others_are_made(tmp_pat
         "open(sys.argv[sys.argv.index('-o') + 1], 'w').write('compiled')\n"
     )
     source = clone(tmp_path / "source")
-    done = make_wheels(source, tmp_path / "out", PYTHONPATH=f"{source}{os.pathsep}{package.parent}")
+    done = make_wheels(source, tmp_path / "out", package.parent)
 
     assert done.returncode == 1, done.stderr
     assert done.stderr == "aarch64-macos.11.0: processor.c does not compile: error: no such thing\n"
