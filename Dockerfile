@@ -3,7 +3,8 @@
 FROM python:3.11-slim AS build
 # EXTRAS: of the package; "serve,train" adds torch, for bf16, GPUs, int8, adapters and other families. TORCH_INDEX: of
 # torch alone, such as one of builds for CPUs. Empty: pip's default, on Linux a build for CUDA.
-ARG EXTRAS="serve" TORCH_INDEX=""
+# BOTHWAYS_BUILD: what compiles the C library. "zig" is fetched for the build alone, since this image has no compiler.
+ARG EXTRAS="serve" TORCH_INDEX="" BOTHWAYS_BUILD="zig"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/bothways
 ENV PATH=/opt/bothways/bin:$PATH

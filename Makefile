@@ -27,12 +27,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml constraints.txt
+# The C library is compiled by the editable install; a change of its sources compiles again.
+CORE := bothways/core
+CORE_SOURCES := $(wildcard $(CORE)/*.c $(CORE)/*.h)
+
+$(VENV)/installed: pyproject.toml constraints.txt $(CORE_SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"Bothways needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}: make PYTHON=/path/to/python3.11")'
 	@echo "Installing into $(VENV): PyTorch and what training needs (1.3 GB, a minute or more)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) torch==2.13.0 $(SHOWN)
 	@$(INSTALL) --editable '.[train]' $(SHOWN)
+	@$(BIN)/python -P $(CORE)/build.py || true  # pip hides it if there is no library: prints the reason
 	@touch $@
 
 $(VENV)/installed-tests: $(VENV)/installed
@@ -91,4 +96,4 @@ docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d build/docs-cache docs build/docs
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build *.egg-info $(CORE)/libcore-*

@@ -56,7 +56,7 @@ def test_torch_is_installed_in_the_version_of_the_constraints(steps):
     pattern = re.search(r"grep '(.+)' constraints.txt", command)[1]
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert len(re.findall(pattern, constraints, re.MULTILINE)) == 1
-    assert value_of(steps, "ARG") == 'EXTRAS="serve" TORCH_INDEX=""'
+    assert value_of(steps, "ARG") == 'EXTRAS="serve" TORCH_INDEX="" BOTHWAYS_BUILD="zig"'
 
 
 def test_the_server_runs_without_root(last_stage):

@@ -1,5 +1,7 @@
 """The wheel, the source archive and the editable install: their files, equal builds, the bill of materials."""
 
+import base64
+import csv
 import hashlib
 import io
 import json
@@ -18,30 +20,37 @@ from pathlib import Path
 import pytest
 from setuptools import find_namespace_packages
 
+from bothways.core import build as core_build
 from tools.index_page import absolute_links
-from tools.wheel.archives import EARLIEST, VARIABLE, rewrite_sdist, rewrite_wheel, source_date
+from tools.wheel.archives import EARLIEST, VARIABLE, add_files, rewrite_sdist, rewrite_wheel, source_date
 from tools.wheel.bill_of_materials import MODELS, bill_of_materials, to_bytes
 
 ROOT = Path(__file__).parent.parent
 BUILD = "import sys; sys.path.insert(0, 'tools/wheel'); import bothways_backend as backend; "
+OLDER_LIBRARY = "libcore-0123456789ab.so"
 NOON = 1700000000  # 2023-11-14 22:13:20 UTC
 
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
-    """Has setuptools build a wheel of a copy; the copy, and the wheel's files by name."""
+    """Has setuptools build a wheel of a copy, with C files of a line; the copy, and the wheel's files by name."""
     pytest.importorskip("setuptools", "77")
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source / name)
     for name in ("bothways", "tools/wheel"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*", "libcore-*"))
+    for path in core_build.sources(source / "bothways/core"):
+        path.write_text("typedef int of_a_test;\n")
+    (source / "bothways/core" / OLDER_LIBRARY).write_text("of older sources")
 
     wheels = {}
     for kind in ("editable", "wheel"):
         code = f"{BUILD} backend.build_{kind}('{kind}')"
-        environment = {**os.environ, VARIABLE: str(NOON)}
+        environment = {**os.environ, VARIABLE: str(NOON), core_build.VARIABLE: ""}
         subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True, env=environment)
+        libraries = sorted(path.name for path in (source / "bothways/core").glob("libcore-*"))
+        (source / kind / "libraries.json").write_text(json.dumps(libraries))
         (wheel,) = (source / kind).glob("*.whl")
         with zipfile.ZipFile(wheel) as files:
             wheels[kind] = {name: files.read(name) for name in files.namelist() if ".dist-info/" not in name}
@@ -79,10 +88,47 @@ def _without_path():
 
 
 @pytest.mark.slow
+def test_a_wheel_has_the_library_that_the_compiler_makes_and_the_platform_in_its_name(build):
+    """The editable install, which is built before, puts the library into the checkout, in place of an older one."""
+    source, files = build("wheel")
+    in_checkout = [json.loads((source / kind / "libraries.json").read_text()) for kind in ("editable", "wheel")]
+    libraries = [Path(name).name for name in files if "libcore-" in name]
+    (wheel,) = (source / "wheel").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        facts = archive.read("bothways-0.1.0.dist-info/WHEEL").decode().splitlines()
+        check_record(archive)
+    try:
+        target = core_build.this_machine()
+        core_build.find_compiler(target)
+    except core_build.BuildError:
+        assert wheel.name == "bothways-0.1.0-py3-none-any.whl" and not libraries
+        assert "Root-Is-Purelib: true" in facts and "Tag: py3-none-any" in facts
+    else:
+        assert wheel.name == f"bothways-0.1.0-py3-none-{target.tag}.whl"
+        assert "Root-Is-Purelib: false" in facts and f"Tag: py3-none-{target.tag}" in facts
+        assert libraries == [core_build.library_name(source / "bothways/core", target.suffix)]
+        assert in_checkout == [libraries, libraries]
+
+
+def check_record(archive):
+    """Asserts that RECORD lists every file of a wheel with its checksum and size, and itself."""
+    (record,) = (name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+    lines = [*csv.reader(archive.read(record).decode().splitlines())]
+    assert [name for name, *_ in lines] == [*sorted({*archive.namelist()} - {record}), record]
+    assert lines.pop() == [record, "", ""]
+    for name, checksum, size in lines:
+        content = archive.read(name)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        assert (checksum, size) == (f"sha256={digest}", str(len(content))), name
+
+
+@pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(build):
     source, files = build("wheel")
     kinds = (".py", ".typed", ".xz", ".md", ".json", ".jsonl", ".txt", ".safetensors", ".html", ".css", ".js")
+    kinds += (".c", ".h", ".so", ".dylib", ".dll")
     there = {path.relative_to(source).as_posix() for path in (source / "bothways").rglob("*") if path.suffix in kinds}
+    there.discard(f"bothways/core/{OLDER_LIBRARY}")  # which is still there if there is no compiler
     assert files.keys() == there
     (wheel,) = (source / "wheel").glob("*.whl")
     assert wheel.stat().st_size < 26e6
@@ -178,6 +224,20 @@ def test_the_bill_of_materials_depends_on_the_package_alone(small_package):
     assert to_bytes(bill_of_materials(metadata_of("numpy>=1"), small_package, NOON)) != first
 
 
+def test_the_bill_of_materials_has_the_library_of_the_wheel_and_no_other(small_package, tmp_path):
+    (small_package / "core").mkdir()
+    (small_package / "core" / "libcore-0123456789ab.so").write_text("of an earlier build")
+    assert not [name for name in checksums(bill_of_materials(metadata_of(), small_package, NOON)) if "libcore" in name]
+
+    library = tmp_path / "libcore-abcdef012345.dll"
+    library.write_text("of another platform")
+    listed = checksums(bill_of_materials(metadata_of(), small_package, NOON, library))
+    digest = hashlib.sha256(b"of another platform").hexdigest()
+    assert {name: value for name, value in listed.items() if "libcore" in name} == {
+        "bothways/core/libcore-abcdef012345.dll": digest
+    }
+
+
 def test_the_models_of_the_bill_are_those_of_the_package():
     folders = {path.parent for path in (ROOT / "bothways/pretrained").rglob("config.json")}
     models = {path for path in folders if path.parent.name == "pretrained"}
@@ -211,6 +271,35 @@ def test_a_wheel_depends_on_its_files_alone(tmp_path):
         assert {name: archive.read(name) for name in archive.namelist()} == contents
         assert [name.rpartition("/")[2] for name in archive.namelist()] == ["a.py", "b.py", "s.json", "RECORD"]
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
+
+
+def test_files_are_added_to_a_wheel_with_the_platform_that_they_are_for(tmp_path):
+    pure = tmp_path / "bothways-1-py3-none-any.whl"
+    contents = {
+        "bothways/a.py": b"one",
+        "bothways-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n",
+        "bothways-1.dist-info/RECORD": b"list",
+    }
+    with zipfile.ZipFile(pure, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    before = pure.read_bytes()
+    (tmp_path / "out").mkdir()
+
+    added = {"bothways/core/x.so": b"machine", "bothways/a.py": b"instead"}
+    wheel = add_files(pure, tmp_path / "out", added, "musllinux_1_2_aarch64")
+    assert wheel == tmp_path / "out/bothways-1-py3-none-musllinux_1_2_aarch64.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        check_record(archive)
+        assert {name: archive.read(name) for name in added} == added
+        facts = archive.read("bothways-1.dist-info/WHEEL").decode()
+    assert facts == "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-musllinux_1_2_aarch64\n\n"
+
+    same = add_files(pure, tmp_path / "out", {})
+    assert same.name == pure.name and pure.read_bytes() == before
+    with zipfile.ZipFile(same) as archive:
+        check_record(archive)
+        assert archive.read("bothways-1.dist-info/WHEEL") == contents["bothways-1.dist-info/WHEEL"]
 
 
 def test_a_source_archive_depends_on_its_files_alone_and_has_the_time_of_the_commit(tmp_path):
@@ -269,7 +358,8 @@ def test_a_source_archive_holds_what_git_does(monkeypatch):
     junk = [
         "bothways/__pycache__/a.pyc", "tests/cli/__pycache__/b.pyc", "bothways/c.pyo", "docs/.DS_Store", ".venv/pip.py",
         "runs/d.json", "build/docs/index.html", "bothways/pretrained/bothways-en/.float32-0.cache",
-        "bothways/pretrained/bothways-en/.float32-1/model.safetensors",
+        "bothways/pretrained/bothways-en/.float32-1/model.safetensors", "bothways/core/libcore-0123456789ab.so",
+        "bothways/core/.libcore-x1y2z3",
     ]  # fmt: skip
     monkeypatch.chdir(ROOT)
     chosen = egg_info.FileList()

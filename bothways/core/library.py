@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, UsageError
-from bothways.core.build import library_name
+from bothways.core.build import library_name, this_machine
 
 FOLDER = Path(__file__).parent
 SWITCH = "BOTHWAYS_CORE"

@@ -4,18 +4,24 @@ setuptools writes into archives when and where they were built: times and modes 
 bytes still depend on the versions of setuptools, which the file WHEEL names, and of zlib.
 """
 
+import base64
+import csv
 import gzip
+import hashlib
 import io
 import os
+import re
 import stat
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 VARIABLE = "SOURCE_DATE_EPOCH"  # of all reproducible builds; in a source archive, also the file with the time
 EARLIEST = 315532800  # 1980-01-01, the first day that a zip file can name
+ANY_PLATFORM = "any"  # in the name of a wheel
 
 
 def source_date(root: Path) -> int:
@@ -36,6 +42,44 @@ def source_date(root: Path) -> int:
             return EARLIEST
         return max(EARLIEST, int(done.stdout))
     return EARLIEST
+
+
+def add_files(wheel: Path, folder: Path, files: Mapping[str, bytes], platform: str = ANY_PLATFORM) -> Path:
+    """A wheel in a folder: the given one with more files, and its list of files, RECORD, made anew.
+
+    wheel: of all platforms; its name ends in "-any.whl".
+    files: contents by name.
+    platform: of the files, such as "linux_x86_64"; the name of the new wheel and its file WHEEL have it.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        contents = {entry.filename: archive.read(entry) for entry in archive.infolist() if not entry.is_dir()}
+    contents |= files
+
+    (record,) = (name for name in contents if name.endswith(".dist-info/RECORD"))
+    if platform != ANY_PLATFORM:
+        facts = record.replace("/RECORD", "/WHEEL")
+        text = contents[facts].decode("ascii")
+        text = re.sub(r"^(Tag: .+)-any$", rf"\1-{platform}", text, flags=re.MULTILINE)
+        text = re.sub(r"^Root-Is-Purelib: true$", "Root-Is-Purelib: false", text, flags=re.MULTILINE)
+        contents[facts] = text.encode("ascii")
+    contents[record] = _record(contents, record)
+
+    target = folder / f"{wheel.name.removesuffix('-any.whl')}-{platform}.whl"
+    with zipfile.ZipFile(target, "w") as archive:  # not compressed: rewrite_wheel does that
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return target
+
+
+def _record(contents: Mapping[str, bytes], record: str) -> bytes:
+    """The file RECORD: each file with checksum and size, and itself without."""
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    for name in sorted(contents.keys() - {record}):
+        checksum = base64.urlsafe_b64encode(hashlib.sha256(contents[name]).digest()).rstrip(b"=").decode("ascii")
+        lines.writerow([name, f"sha256={checksum}", len(contents[name])])
+    lines.writerow([record, "", ""])
+    return written.getvalue().encode("utf-8")
 
 
 def rewrite_wheel(wheel: Path, seconds: int) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 FILE_NAME = "bothways.cdx.json"
-NOT_SHIPPED = re.compile(r"(^|/)(__pycache__/|\.)|\.py[co]$")  # compiled files, and float32 weights of old versions
+# Compiled files, float32 weights of old versions, and libraries that an earlier build has left.
+NOT_SHIPPED = re.compile(r"(^|/)(__pycache__/|\.|libcore-)|\.py[co]$")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
@@ -42,12 +43,18 @@ MODELS = (
 SAMPLE = "sample"
 
 
-def bill_of_materials(metadata: Message, package: Path, seconds: int) -> dict[str, Any]:
+def bill_of_materials(
+    metadata: Message,
+    package: Path,
+    seconds: int,
+    library: Path | None = None,
+) -> dict[str, Any]:
     """The bill as JSON. It depends on nothing else, so that two builds of a commit make the same.
 
     metadata: the METADATA file of the wheel.
     package: folder of the package, such as bothways/ of the checkout.
     seconds: time of the bill since 1970, such as that of the commit.
+    library: the compiled file of bothways/core in the wheel, wherever it lies; None for a wheel without it.
     """
     name, version = metadata["Name"], metadata["Version"]
     root = _purl(name, version)
@@ -55,7 +62,7 @@ def bill_of_materials(metadata: Message, package: Path, seconds: int) -> dict[st
 
     components = [_model(package, model, version) for model in MODELS]
     components.append(_sample(package, version))
-    components.append(_code(package, metadata))
+    components.append(_code(package, metadata, library))
     components += requirements
 
     content = json.dumps(components, sort_keys=True)
@@ -120,7 +127,7 @@ def _sample(package: Path, version: str) -> dict[str, Any]:
     }
 
 
-def _code(package: Path, metadata: Message) -> dict[str, Any]:
+def _code(package: Path, metadata: Message, library: Path | None) -> dict[str, Any]:
     """All files that are neither of a model nor of the sample data."""
     elsewhere = [package / model["folder"] for model in MODELS]
     files = []
@@ -128,6 +135,9 @@ def _code(package: Path, metadata: Message) -> dict[str, Any]:
         is_data = path.parent == package / SAMPLE and path.suffix != ".py"
         if not is_data and not any(folder in path.parents for folder in elsewhere):
             files.append(_file(package, path))
+    if library is not None:
+        files.append(_file_as(f"{package.name}/core/{library.name}", library))
+
     return {
         "type": "library",
         "bom-ref": "code:bothways",
@@ -179,7 +189,11 @@ def _shipped(folder: Path) -> Iterator[Path]:
 
 
 def _file(package: Path, path: Path) -> dict[str, Any]:
-    name = path.relative_to(package.parent).as_posix()
+    return _file_as(path.relative_to(package.parent).as_posix(), path)
+
+
+def _file_as(name: str, path: Path) -> dict[str, Any]:
+    """name: of the file in the wheel."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {
         "type": "file",
