@@ -57,7 +57,7 @@ def text_to_loss() -> None:
 
 def text_to_label(classifier: Path) -> None:
     """A directory -> tokenizer and model; text -> tokens -> windows -> model -> label."""
-    model = bothways.load(classifier, dtype="float32", device="cpu")
+    model = bothways.load(classifier, dtype="float32", device="cpu", backend="torch")
     model.classify("The kettle boiled.")
 
 

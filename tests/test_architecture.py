@@ -27,6 +27,7 @@ PACKAGE = ROOT / "bothways"
 LIBRARY = (
     "base",
     "pretrained",
+    "core",
     "settings",
     "text",
     "model",

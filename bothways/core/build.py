@@ -4,7 +4,6 @@ The build of the package loads this file by its path, before the package is inst
 alone. After a change of the C code, `python bothways/core/build.py` compiles again.
 """
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -18,6 +17,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+# By its path too: the package may not be installed, or another version of it may be.
+_spec = importlib.util.spec_from_file_location("bothways_core_sources", Path(__file__).with_name("sources.py"))
+assert _spec is not None and _spec.loader is not None
+_sources = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_sources)
+sources: Callable[[Path], list[Path]] = _sources.sources
+digest: Callable[[Path], str] = _sources.digest
+library_name: Callable[[Path, str], str] = _sources.library_name
 
 VARIABLE = "BOTHWAYS_BUILD"  # what compiles: empty for a compiler of the machine, or one of:
 ZIG = "zig"
@@ -138,27 +146,6 @@ def this_machine(*, zig: bool = False) -> Target:
     if name not in TARGETS:
         raise BuildError(f"there is no target {name} among {', '.join(TARGETS)}")
     return TARGETS[name]
-
-
-def sources(folder: Path) -> list[Path]:
-    """The C files of the folder, sorted by name."""
-    return sorted([*folder.glob("*.c"), *folder.glob("*.h")], key=lambda path: path.name)
-
-
-def digest(folder: Path) -> str:
-    """12 hex digits that depend on the names and the bytes of the C files."""
-    hashed = hashlib.sha256()
-    for path in sources(folder):
-        content = path.read_bytes()
-        # With the lengths, so that no byte can pass from a name or a file to the next.
-        hashed.update(f"{path.name}\n{len(content)}\n".encode())
-        hashed.update(content)
-    return hashed.hexdigest()[:12]
-
-
-def library_name(folder: Path, suffix: str) -> str:
-    """The name of the library that these sources make. suffix: ".so", ".dylib" or ".dll"."""
-    return f"libcore-{digest(folder)}{suffix}"
 
 
 def build(

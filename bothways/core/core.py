@@ -78,7 +78,7 @@ class _Model(ctypes.Structure):
     )
 
 
-class _Batch(ctypes.Structure):
+class _RaggedBatch(ctypes.Structure):
     _fields_ = (
         ("words", POINTER),
         ("num_words", LONG),
@@ -96,7 +96,7 @@ class _Batch(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Layout:
+class CoreLayout:
     """Sizes of a model of BERT's layout.
 
     positions: rows of the table of positions.
@@ -137,10 +137,10 @@ class Layout:
         return ""
 
 
-class Encoder:
+class CoreEncoder:
     """An encoder, whose weights are put into it one after another. Any number of threads may call it then."""
 
-    def __init__(self, core: Core, layout: Layout, dtype: str) -> None:
+    def __init__(self, core: Core, layout: CoreLayout, dtype: str) -> None:
         """dtype: "float32"; or "bfloat16", for the weights and inputs of products. InputError if the core cannot."""
         if dtype not in core.formats:
             raise InputError(f"dtype {dtype!r:.40}: the core has {' and '.join(core.formats)} on this processor")
@@ -188,9 +188,8 @@ class Encoder:
         per_word = 4 // numbers.itemsize
 
         panels = numbers.reshape(-1, inputs // per_word, width, per_word)
-        rows = panels.swapaxes(1, 2).reshape(-1, inputs)[:outputs]
-        exact: Array = rows if is_float32 else (rows.astype(np.uint32) << 16).view(np.float32)
-        return exact
+        rows: NDArray[Any] = panels.swapaxes(1, 2).reshape(-1, inputs)[:outputs]
+        return rows if is_float32 else (rows.astype(np.uint32) << 16).view(np.float32)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +226,7 @@ class Encoder:
 
         num_rows = num_tokens if rows_R is None else len(rows_R)
         out = np.empty((num_rows, self.layout.hidden), np.float32)
-        batch = _Batch(
+        batch = _RaggedBatch(
             words=address(words_VE),
             num_words=len(words_VE),
             ids=address(ids_T),
@@ -334,7 +333,7 @@ class Encoder:
         return _Norm(scale=address(self.tables[f"{name}.weight"]), shift=address(self.tables[f"{name}.bias"]))
 
 
-def parameter_shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(layout: CoreLayout) -> dict[str, tuple[int, ...]]:
     """The parameters of an encoder by our names, without the table of words; matrices are [out, in]."""
     hidden = layout.hidden
     attended = layout.heads * layout.head_size

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, UsageError
-from bothways.core.build import library_name, this_machine
+from bothways.core.sources import library_name
 
 FOLDER = Path(__file__).parent
+SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 SWITCH = "BOTHWAYS_CORE"
 CHOICE = "BOTHWAYS_CORE_ISA"
 # Instruction sets, best first, with the bit that stands for each in processor.c.
@@ -94,7 +95,7 @@ def find_core() -> Core | Absence:
     if os.environ.get(SWITCH) == "0":
         return Absence(f"{SWITCH} is 0")
 
-    file = FOLDER / library_name(FOLDER)
+    file = FOLDER / library_name(FOLDER, SUFFIX)
     if not file.exists():
         return Absence(
             "it is not compiled; install a wheel of the platform, or with a C compiler or BOTHWAYS_BUILD=zig"

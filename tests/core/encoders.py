@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bothways.core.core import Encoder, Layout, is_linear, parameter_shapes
+from bothways.core.core import CoreEncoder, CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, available_sets, find_core
 from bothways.inference.backends.forward import Bert
 
-SMALL = Layout(
+SMALL = CoreLayout(
     hidden=64,
     embedding=64,
     heads=2,
@@ -61,7 +61,7 @@ def make_words(layout, seed=1):
 
 
 def make_encoder(core, layout=SMALL, dtype="float32", parameters=None):
-    encoder = Encoder(core, layout, dtype)
+    encoder = CoreEncoder(core, layout, dtype)
     for name, values in (parameters or make_parameters(layout)).items():
         encoder.put(name, 0, values)
     return encoder

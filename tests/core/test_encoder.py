@@ -5,17 +5,27 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.core.core import ACTIVATIONS, Encoder
-from bothways.core.library import FOLDER, Core, library_name
+from bothways.core.core import ACTIVATIONS, CoreEncoder
+from bothways.core.library import FOLDER, SUFFIX, Core, library_name
 from bothways.inference.backends.forward import ACTIVATIONS as IN_NUMPY
 from bothways.inference.backends.forward import Norm, softmax
-from tests.core.encoders import NUM_WORDS, SMALL, by_numpy, computing, make_batch, make_encoder, make_parameters
-from tests.core.encoders import make_words, means
+from tests.core.encoders import (
+    NUM_WORDS,
+    SMALL,
+    by_numpy,
+    computing,
+    make_batch,
+    make_encoder,
+    make_parameters,
+    make_words,
+    means,
+)
 
 LENGTHS = [1, 2, 15, 16, 17, 31, 32, 33, 100]
 WIDE_HEADS = replace(SMALL, hidden=128, embedding=128, head_size=64, inner=96)
@@ -145,7 +155,7 @@ def test_attention_is_that_of_the_paper(core, dtype, head_size):
     if kind:
         out = (out.astype(np.uint32) << 16).view(np.float32)
 
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         q, k, v = qkv[start:end].swapaxes(0, 1).swapaxes(1, 2)
         expected = (softmax(q @ k.swapaxes(1, 2) / head_size**0.5) @ v).swapaxes(0, 1)
         np.testing.assert_allclose(out[start:end], expected, rtol=0, atol=5e-6 if kind == 0 else 2e-2)
@@ -264,7 +274,7 @@ def test_many_threads_call_at_once(core, dtype):
 
 @each
 def test_a_library_that_is_loaded_twice_computes_the_same(core, dtype, tmp_path):
-    copy = shutil.copy(FOLDER / library_name(FOLDER), tmp_path / "copy.so")
+    copy = shutil.copy(FOLDER / library_name(FOLDER, SUFFIX), tmp_path / "copy.so")
     other = Core(ctypes.CDLL(str(copy)), core.instruction_set)
     batch = make_batch([9, 40])
     states = [make_encoder(one, SMALL, dtype)(WORDS, *batch) for one in (core, other)]
@@ -301,6 +311,6 @@ def test_a_model_that_does_not_fit_is_refused():
 @each
 def test_an_encoder_says_what_it_cannot_compute(core, dtype):
     with pytest.raises(InputError, match="hidden size is 48"):
-        Encoder(core, replace(SMALL, hidden=48), dtype)
+        CoreEncoder(core, replace(SMALL, hidden=48), dtype)
     with pytest.raises(InputError, match="dtype 'float16': the core has .*float32.* on this processor"):
-        Encoder(core, SMALL, "float16")
+        CoreEncoder(core, SMALL, "float16")

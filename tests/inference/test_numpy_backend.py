@@ -252,7 +252,7 @@ def test_what_needs_torch_names_the_extra(tmp_path):
     for use in uses:
         with pytest.raises(InputError, match=r"bothways\[train\]"):
             use()
-    with pytest.raises(InputError, match="choose one of auto, torch, numpy"):
+    with pytest.raises(InputError, match="choose one of auto, core, torch, numpy"):
         load(backend="onnx")
     with pytest.raises(InputError, match="torch"):
         model.module  # noqa: B018

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.base.device import has_gpu
 from bothways.base.errors import InputError
-from bothways.core.core import Encoder, Layout, PackedTable
+from bothways.core.core import CoreEncoder, CoreLayout, PackedTable
 from bothways.core.library import Absence, Core, find_core
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
@@ -52,7 +52,7 @@ class CoreBackend(NumpyBackend):
         self.dtype = dtype
         self.directory = files.directory
         self.options = options
-        self.encoder_in_c = Encoder(core, layout_of(files.config), dtype)
+        self.encoder_in_c = CoreEncoder(core, layout_of(files.config), dtype)
         super().__init__(files, **options)
 
     @classmethod
@@ -186,8 +186,8 @@ def why_not(directory: Directory, *, dtype: str, device: str) -> str:
     return layout_of(config).refusal()
 
 
-def layout_of(config: EncoderConfig) -> Layout:
-    return Layout(
+def layout_of(config: EncoderConfig) -> CoreLayout:
+    return CoreLayout(
         hidden=config.hidden_size,
         embedding=config.embedding_size or config.hidden_size,
         heads=config.num_attention_heads,
