@@ -80,9 +80,9 @@ def describe_best(newest: Path) -> str:
 
 def describe_checkpoint(path: Path, model: Path) -> dict[str, Any]:
     """Facts about the model of a run, or in a directory."""
-    backend = open_backend(model, dtype="float32", device="cpu")
+    backend = open_backend(model, device="cpu")
     loaded = backend.description
-    facts = backend.facts()
+    facts = {**backend.facts(), "computed by": backend.computed_by}
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

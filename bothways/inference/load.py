@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files
-from bothways.base.log import logger
 from bothways.base.registry import Registry
 from bothways.inference.backends.backend import Backend
 from bothways.inference.predictor import Predictor
@@ -43,8 +42,12 @@ def open_backend(path: str | PathLike[str], backend: Library = "auto", **options
     def opened(directory: Directory) -> Backend:
         if has_own_backend(directory.format):
             return BACKENDS[directory.format](directory, **options)
-        name = choose_library(directory, **options) if backend == "auto" else backend
-        return BACKENDS[name](directory, **options)
+        if backend != "auto":
+            return BACKENDS[backend](directory, **options)
+        name, reason = choose_library(directory, **options)
+        chosen = BACKENDS[name](directory, **options)
+        chosen.why_chosen = reason
+        return chosen
 
     return read_unchanged(path, opened)
 
@@ -55,15 +58,17 @@ def check_library(backend: Library) -> None:
         raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
 
 
-def choose_library(directory: Directory, *, dtype: str = "auto", device: str = "auto", **options: Any) -> str:
-    """The library that computes an encoder: the core where it can, else torch where it is installed, else numpy."""
+def choose_library(
+    directory: Directory, *, dtype: str = "auto", device: str = "auto", **options: Any
+) -> tuple[str, str]:
+    """The library that computes an encoder: the core where it can, else torch where it is installed, else numpy. With
+    the reason, if it is not the core."""
     from bothways.inference.backends.core import why_not
 
     reason = why_not(directory, dtype=dtype, device=device)
     if not reason:
-        return "core"
-    logger.debug(f"{directory.path}: not computed by the core: {reason}")
-    return "torch" if find_spec("torch") else "numpy"
+        return "core", ""
+    return "torch" if find_spec("torch") else "numpy", f"the core does not: {reason}"
 
 
 def has_own_backend(name: str) -> bool:

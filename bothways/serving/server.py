@@ -78,6 +78,8 @@ def run(settings: Serve) -> None:
         listening.listen(BACKLOG)
         url = f"http://{bracketed(settings.host)}:{listening.getsockname()[1]}"
         names = [served.name for served in serving.models]
+        for served in serving.models:
+            logger.info(f"{served.name}: computed by {served.model.backend.computed_by}")
         logger.info(f"serving {', '.join(names)} at {url} (page: {url}/)")
         if settings.json:
             print_json({"url": url, "models": names})

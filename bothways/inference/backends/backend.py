@@ -33,6 +33,7 @@ class Backend(ABC):
     description: its labels, metadata and pooling.
     heads: number of outputs of each head by name (model/heads.py).
     truncated_texts: number of texts that were truncated so far.
+    why_chosen: why this library computes and not the core, if it was chosen for the user.
     """
 
     description: Description
@@ -41,6 +42,7 @@ class Backend(ABC):
     dtype: str
     library: str = "numpy"
     truncated_texts: int = 0
+    why_chosen: str = ""
 
     @property
     def task(self) -> str:
@@ -49,8 +51,9 @@ class Backend(ABC):
 
     @property
     def computed_by(self) -> str:
-        """What computes, such as "numpy (cpu, float32)"."""
-        return f"{self.library} ({self.device}, {self.dtype})"
+        """What computes, such as "numpy (cpu, float32); the core does not: BOTHWAYS_CORE is 0"."""
+        name = f"{self.library} ({self.device}, {self.dtype})"
+        return f"{name}; {self.why_chosen}" if self.why_chosen else name
 
     @abstractmethod
     def refusal(self) -> InputError:

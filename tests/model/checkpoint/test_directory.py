@@ -28,7 +28,8 @@ from bothways.model.int8 import Int8Linear, replace_linears
 from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
 PACKAGE = Path(bothways.__file__).parent
-MOST_FILES, MOST_MODULES = 25, 80
+MOST_FILES = 25
+MOST_MODULES = {"plain": 86, "packaged": 70}  # computed by torch and by the core
 READ_WITHOUT_TORCH = """
 import json, sys
 for name in ("torch", "scipy", "pyarrow"):
@@ -95,7 +96,8 @@ print(*(name.removeprefix("bothways.") for name in sys.modules if name.startswit
         subprocess.run([sys.executable, "-c", code, place], capture_output=True, text=True, check=True).stdout.split()
         for place in (plain, "bothways-en")
     )
-    assert max(len(bert), len(packaged)) <= MOST_MODULES, (bert, packaged)
+    assert len(bert) <= MOST_MODULES["plain"], bert
+    assert len(packaged) <= MOST_MODULES["packaged"], packaged
     others = [f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "tfidf")]
     assert not [name for name in bert if name.startswith(("model.linear", "model.adapters", *others))]
 

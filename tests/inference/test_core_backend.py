@@ -1,0 +1,328 @@
+"""The backend of the core: its results are those of numpy's backend, for every head; when it is chosen, and what else
+it does not do."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bothways
+from bothways.base.errors import InputError, UsageError
+from bothways.cli import main
+from bothways.core import library
+from bothways.core.library import CHOICE, SWITCH, Absence, Core, choose, find_core
+from bothways.inference.backends import core as backends_core
+from bothways.inference.backends.core import CoreWords, choose_format
+from bothways.inference.fingerprint import vector_space
+from bothways.inference.load import load
+from bothways.model.checkpoint.changes.pack import save_packed
+from bothways.model.checkpoint.checkpoint import save
+from bothways.model.checkpoint.contents import Checkpoint
+
+pytestmark = pytest.mark.skipif(isinstance(find_core(), Absence), reason="the core is not compiled here")
+
+LAYOUTS = ("bert", "distilbert", "electra", "roberta", "albert")
+SIZES = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
+LABELS = ("O", "good", "bad")
+TEXTS = ["the rate of the cat", "a", "the dog, the cat and the rate of a dog!", "", "a dog", "the rate of the cat"]
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture
+def model_directory(make_model, tokenizer, tmp_path):
+    """Writes a random model that the core can compute; its directory."""
+
+    def make(family="bert", heads=None, *, labels=(), pooling=None, **changes):
+        if family in ("albert", "electra"):
+            changes["embedding_size"] = 32
+        model = make_model(family, heads, **SIZES, **changes)
+        save(Checkpoint(model, tokenizer, labels=labels, pooling=pooling, model_type=family), tmp_path / family)
+        return tmp_path / family
+
+    return make
+
+
+def both(directory):
+    """A model by the core, and by numpy."""
+    ours = load(directory, dtype="float32")
+    assert ours.backend.library == "core"
+    return ours, load(directory, backend="numpy")
+
+
+@pytest.mark.parametrize("family", LAYOUTS)
+def test_vectors_classes_tags_answers_and_words_are_those_of_numpy(model_directory, family):
+    heads = {"classes": 3, "masked_words": 0} if family != "distilbert" else {"classes": 3}
+    ours, expected = both(model_directory(family, heads, labels=LABELS))
+    for pooling in ("mean", "cls", "max"):
+        np.testing.assert_allclose(
+            ours.embed(TEXTS, pooling=pooling), expected.embed(TEXTS, pooling=pooling), rtol=0, atol=1e-6
+        )
+    for states, others in zip(ours.hidden_states(TEXTS), expected.hidden_states(TEXTS), strict=True):
+        np.testing.assert_allclose(states, others, **CLOSE)
+    for one, other in zip(ours.classify(TEXTS), expected.classify(TEXTS), strict=True):
+        assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-5)
+    for one, other in zip(ours.classify(TEXTS, TEXTS[::-1]), expected.classify(TEXTS, TEXTS[::-1]), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)
+    if "masked_words" in heads:
+        (one,), (other,) = ours.fill("the [MASK] of a cat", top=3), expected.fill("the [MASK] of a cat", top=3)
+        assert [guess.token for guess in one] == [guess.token for guess in other]
+
+
+@pytest.mark.parametrize("head", ["tokens", "spans"])
+def test_tags_and_answers_are_those_of_numpy(model_directory, head):
+    ours, expected = both(
+        model_directory("bert", {head: 3 if head == "tokens" else 2}, labels=LABELS if head == "tokens" else ())
+    )
+    if head == "tokens":
+        found, others = ours.tag(TEXTS), expected.tag(TEXTS)
+        assert [*map(str, found)] == [*map(str, others)]
+    else:
+        (one, *_), (other, *_) = (model.answer("the cat", "the rate of the cat is a dog") for model in (ours, expected))
+        assert (one.text, one.start) == (other.text, other.start)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+
+
+def test_the_packaged_model_is_computed_by_the_core_without_torch():
+    code = """
+import sys, bothways
+model = bothways.load()
+model.embed("a cat")
+print(model.backend.library, "torch" in sys.modules, model.backend.computed_by)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"core False core ({find_core().instruction_set}, ")
+
+
+def test_vectors_of_the_packaged_model_are_those_of_numpy(paragraphs):
+    expected = load(backend="numpy").embed(paragraphs[:20])
+    np.testing.assert_allclose(load(dtype="float32").embed(paragraphs[:20]), expected, rtol=0, atol=1e-6)
+    vectors = load().embed(paragraphs[:20])
+    assert (vectors * expected).sum(1).min() > 0.9999
+
+
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_a_text_has_the_same_bits_alone_and_among_others(paragraphs, dtype):
+    model = load(dtype=dtype)
+    together = model.embed(paragraphs[:40])
+    for row in range(0, 40, 7):
+        np.testing.assert_array_equal(model.embed(paragraphs[row]), together[row])
+    np.testing.assert_array_equal(model.embed(paragraphs[:40][::-1], batch_tokens=300), together[::-1])
+
+
+def test_long_texts_are_read_in_windows(paragraphs):
+    text = " ".join(paragraphs[:13])
+    options = {"window": 64, "overlap": 16}
+    ours, expected = load(dtype="float32"), load(backend="numpy")
+    for long in ("windows", "truncate"):
+        vectors = [model.embed(text, long=long, **options) for model in (ours, expected)]
+        np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
+    assert ours.truncated_texts == 1
+
+
+def test_all_backends_have_one_vector_space(model_directory, tmp_path):
+    directory = model_directory(pooling="mean")
+    spaces = {vector_space(load(directory, backend=name)) for name in ("core", "numpy", "torch")}
+    assert len(spaces) == 1 and spaces == {vector_space(load(directory, dtype="float32", backend="core"))}
+    assert vector_space(load()) == vector_space(load(backend="numpy")) not in spaces
+
+
+def test_tables_of_words_packed_in_memory_or_in_a_file_have_the_same_rows(model_directory, monkeypatch, tmp_path):
+    directory = model_directory(pooling="mean")
+    save_packed(bothways.model.checkpoint.checkpoint.load(directory), tmp_path / "packed")
+    in_memory = load(directory, dtype="float32")
+    monkeypatch.setattr(backends_core, "IN_MEMORY", 0)
+    in_file = load(directory, dtype="float32")
+    assert isinstance(in_memory.backend.words, CoreWords)
+    assert in_memory.backend.words.table_VE is not None and in_file.backend.words.table_VE is None
+    np.testing.assert_array_equal(in_memory.embed(TEXTS), in_file.embed(TEXTS))
+
+    packed, by_numpy = both(tmp_path / "packed")
+    assert packed.backend.words.packed is not None
+    ids = np.array([0, 5, 5, 96])
+    np.testing.assert_array_equal(packed.backend.words.rows(ids), by_numpy.backend.words.rows(ids))
+    for ids in ([97], [-1]):
+        with pytest.raises(InputError, match=f"token 0 has the id {ids[0]}; ids are from 0 to 96"):
+            packed.backend.words.rows(np.array(ids))
+
+
+# --- what needs torch, other processes --------------------------------------------------------------------------------
+
+
+def test_torch_loads_the_model_when_it_is_needed_and_computes_from_then_on(model_directory, tmp_path):
+    directory = model_directory(pooling="mean")
+    model = load(directory, dtype="float32")
+    vectors = model.embed(TEXTS)
+    attention = model.attention("the cat")
+    assert attention.weights.shape[0] == 3
+    model.save(tmp_path / "copy")
+    assert model.backend.library == "core"
+    np.testing.assert_array_equal(load(tmp_path / "copy", dtype="float32").embed(TEXTS), vectors)
+
+    module = model.module
+    assert (model.backend.library, model.dtype) == ("torch", "float32")
+    np.testing.assert_allclose(model.embed(TEXTS), vectors, **CLOSE)
+    module.encoder.layers[0].feed_forward.inner.weight.data.mul_(2)
+    assert abs(model.embed(TEXTS) - vectors).max() > 1e-3
+
+
+def test_a_pickle_computes_the_same(model_directory):
+    model = load(model_directory(pooling="mean"))
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.backend.library == "core"
+    np.testing.assert_array_equal(copy.embed(TEXTS), model.embed(TEXTS))
+
+
+def test_a_pickle_for_another_instruction_set_is_an_error(model_directory, monkeypatch):
+    content = pickle.dumps(load(model_directory()))
+    other = Core(find_core().library, "avx2")
+    if other.instruction_set == find_core().instruction_set:
+        pytest.skip("the processor has no other instruction set")
+    monkeypatch.setattr(library, "find_core", lambda: other)
+    with pytest.raises(InputError, match="packed for .* cannot be computed for avx2; load it here"):
+        pickle.loads(content)
+    monkeypatch.setattr(library, "find_core", lambda: Absence("it is off"))
+    with pytest.raises(InputError, match="a model of the core cannot be computed here: it is off"):
+        pickle.loads(content)
+
+
+FORKED = """
+import os, sys
+import numpy as np
+import bothways
+model = bothways.load(sys.argv[1], dtype="float32")
+texts = ["the cat " * 30, "a dog"]
+expected = model.embed(texts)
+child = os.fork()
+if child == 0:
+    os._exit(0 if np.array_equal(model.embed(texts), expected) else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert np.array_equal(model.embed(texts), expected)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_computes_after_its_parent_has(model_directory):
+    environment = {**os.environ, "OMP_NUM_THREADS": "4"}
+    subprocess.run([sys.executable, "-c", FORKED, model_directory(pooling="mean")], check=True, env=environment)
+
+
+LITTLE_ROOM = """
+import resource, sys
+import numpy as np
+from tests.core.encoders import SMALL, make_batch, make_encoder, make_words
+from bothways.core.library import find_core
+encoder, words, batch = make_encoder(find_core()), make_words(SMALL), make_batch([100, 30])
+expected = encoder(words, *batch, threads=8)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000, used + 20_000_000))
+for threads in (2, 8, 64):
+    assert np.array_equal(encoder(words, *batch, threads=threads), expected)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_threads_that_cannot_be_started_are_not_missed(request):
+    """Each thread takes 8 MB of addresses for its stack, and the limit leaves 20."""
+    root = request.config.rootpath
+    subprocess.run([sys.executable, "-c", LITTLE_ROOM], check=True, env={**os.environ, "PYTHONPATH": str(root)})
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+def test_the_reason_is_named_where_the_core_does_not_compute(
+    make_model, tokenizer, model_directory, tmp_path, monkeypatch
+):
+    for name, family, changes, reason in (
+        ("odd", "bert", {}, "the hidden size is 24, not a multiple of 32"),
+        ("modern", "modernbert", {}, "the model does not have BERT's layout"),
+    ):
+        save(Checkpoint(make_model(family, **changes), tokenizer, model_type=family), tmp_path / name)
+        backend = load(tmp_path / name).backend
+        assert backend.library == "torch" and backend.why_chosen == f"the core does not: {reason}"
+        assert backend.computed_by.startswith("torch (cpu, ") and backend.computed_by.endswith(reason)
+        with pytest.raises(InputError, match=reason if name == "odd" else "modernbert needs torch"):
+            load(tmp_path / name, backend="core")
+
+    directory = model_directory()
+    monkeypatch.setattr(backends_core, "has_gpu", lambda: True)
+    assert "computes on a CPU" in backends_core.why_not(
+        bothways.model.checkpoint.directory.Directory(directory), dtype="auto", device="auto"
+    )
+    assert load(directory, device="cpu").backend.library == "core"
+    monkeypatch.undo()
+    assert "it computes in float32" in load(directory, dtype="float16").backend.why_chosen
+    with pytest.raises(InputError, match="dtype 'float16': the core computes in .*float32.* on this processor"):
+        load(directory, backend="core", dtype="float16")
+    with pytest.raises(InputError, match="device 'cuda' needs torch"):
+        load(directory, backend="core", device="cuda")
+
+
+def test_the_environment_turns_the_core_off_and_chooses_instruction_sets(monkeypatch):
+    def found(**variables):
+        for name in (SWITCH, CHOICE):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return find_core.__wrapped__()
+
+    assert found(BOTHWAYS_CORE="0") == Absence("BOTHWAYS_CORE is 0")
+    assert found(BOTHWAYS_CORE="1").instruction_set == find_core().instruction_set
+    for name in library.available_sets(find_core().library):
+        assert found(BOTHWAYS_CORE_ISA=name).instruction_set == name
+    with pytest.raises(UsageError, match="BOTHWAYS_CORE_ISA is 'sse9'; this processor and library have .*avx2|neon"):
+        found(BOTHWAYS_CORE_ISA="sse9")
+
+
+def test_a_library_that_is_missing_broken_or_untested_is_not_used(monkeypatch, tmp_path):
+    ours = find_core().library
+    monkeypatch.setattr(library, "TESTED", {})
+    assert "it has not been tested on" in choose(ours, "").reason
+    monkeypatch.undo()
+    monkeypatch.setattr(library, "available_sets", lambda library: [])
+    assert "the processor has none of the instruction sets" in choose(ours, "").reason
+    monkeypatch.undo()
+
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    assert find_core.__wrapped__().reason.startswith("it is not compiled; install a wheel of the platform")
+    (tmp_path / library.library_name(tmp_path, library.SUFFIX)).write_bytes(b"no library")
+    assert find_core.__wrapped__().reason.startswith("its library cannot be loaded (")
+
+
+def test_auto_is_the_fastest_format_of_the_processor():
+    core = find_core()
+    assert choose_format(core, "auto") == core.formats[-1] == load().dtype
+    assert choose_format(core, "fp32") == "float32"
+
+
+def test_info_names_what_computes(model_directory, capsys, monkeypatch):
+    directory = model_directory()
+    main.main(["info", str(directory)])
+    line = f"computed by  core ({find_core().instruction_set}, {load(directory).dtype})"
+    assert line in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(backends_core, "find_core", lambda: Absence("BOTHWAYS_CORE is 0"))
+    main.main(["info", str(directory), "--json"])
+    computed_by = json.loads(capsys.readouterr().out)["computed by"]
+    assert computed_by.startswith("torch (cpu, ") and computed_by.endswith("; the core does not: BOTHWAYS_CORE is 0")
+
+
+def test_without_the_core_and_torch_numpy_computes(model_directory):
+    code = """
+import sys
+sys.modules["torch"] = None
+import importlib.util, bothways
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "torch" else found(name, *rest)
+import bothways.inference.load
+bothways.inference.load.find_spec = importlib.util.find_spec
+print(bothways.load(sys.argv[1]).backend.computed_by)
+"""
+    environment = {**os.environ, SWITCH: "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, model_directory()], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "numpy (cpu, float32); the core does not: BOTHWAYS_CORE is 0\n"
