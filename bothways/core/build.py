@@ -1,42 +1,37 @@
 """Compile the C sources of this folder to one library, whose name says from which sources it was made.
 
 The build of the package loads this file by its path, before the package is installed: it imports the standard library
-alone. After a change of the C code, `python bothways/core/build.py` compiles again.
+alone. After a change of the C code, `python bothways/core/build.py` compiles again. At each start of a program the
+library is found by the name that is made here: what only compiling needs is imported where it is used.
 """
 
-import importlib.util
+import hashlib
 import os
-import platform
-import shlex
-import shutil
-import subprocess
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-# By its path too: the package may not be installed, or another version of it may be.
-_spec = importlib.util.spec_from_file_location("bothways_core_sources", Path(__file__).with_name("sources.py"))
-assert _spec is not None and _spec.loader is not None
-_sources = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_sources)
-sources: Callable[[Path], list[Path]] = _sources.sources
-digest: Callable[[Path], str] = _sources.digest
-library_name: Callable[[Path, str], str] = _sources.library_name
 
 VARIABLE = "BOTHWAYS_BUILD"  # what compiles: empty for a compiler of the machine, or one of:
 ZIG = "zig"
 NONE = "none"
 ZIG_REQUIREMENT = "ziglang>=0.17.1"  # the version that all targets were compiled with
 
+SUFFIXES = {  # of the library, by the system
+    "linux": ".so",
+    "macos": ".dylib",
+    "windows": ".dll",
+}
 COMMON_FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fvisibility=hidden", "-g0")
 COMPILERS = ("cc", "gcc", "clang")
 LONGEST_REASON = 200  # characters of a compiler's message
 COMPILE_SECONDS = 900  # of one call, which only a compiler that hangs reaches: the first of zig takes three minutes
-MACOS = "11.0"  # the first for arm64
+# The oldest system that a library of this machine's compiler is for, and that of the targets of zig.
+MACOS = {
+    "aarch64": "11.0",
+    "x86_64": "10.13",
+}
+MACOS_OF_ZIG = "11.0"
 
 # The flags of each instruction set. A compiler that does not know one of a set's leaves the set out.
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
@@ -87,7 +82,7 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        return {"macos": ".dylib", "windows": ".dll"}.get(self.system, ".so")
+        return SUFFIXES[self.system]
 
 
 # What `python -m tools.wheels` makes, by the name of the target for zig.
@@ -98,8 +93,8 @@ TARGETS = {
         Target("aarch64", "linux", "manylinux_2_17_aarch64", "aarch64-linux-gnu.2.17"),
         Target("x86_64", "linux", "musllinux_1_2_x86_64", "x86_64-linux-musl"),
         Target("aarch64", "linux", "musllinux_1_2_aarch64", "aarch64-linux-musl"),
-        Target("aarch64", "macos", "macosx_11_0_arm64", f"aarch64-macos.{MACOS}"),
-        Target("x86_64", "macos", "macosx_11_0_x86_64", f"x86_64-macos.{MACOS}"),
+        Target("aarch64", "macos", "macosx_11_0_arm64", f"aarch64-macos.{MACOS_OF_ZIG}"),
+        Target("x86_64", "macos", "macosx_11_0_x86_64", f"x86_64-macos.{MACOS_OF_ZIG}"),
         Target("x86_64", "windows", "win_amd64", "x86_64-windows-gnu"),
     )
 }
@@ -121,31 +116,62 @@ def without_library(reason: str) -> str:
     )
 
 
+def this_system() -> str:
+    """Key of SUFFIXES. Systems that are not in it, such as BSD, have the suffix of Linux."""
+    return {"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux")
+
+
 def this_machine(*, zig: bool = False) -> Target:
     """The platform of this Python. zig: as one of the targets of zig."""
+    import platform
+    import sysconfig
+
     machine = platform.machine().lower()
     architecture = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     if architecture not in INSTRUCTION_SETS or sys.maxsize < 2**32:
         raise BuildError(f"there is no C code for this processor ({machine}, {sys.maxsize.bit_length() + 1} bits)")
+    if sys.platform not in ("linux", "darwin", "win32"):
+        raise BuildError(f"there is no wheel with C code for this system ({sys.platform})")
 
-    if sys.platform == "darwin":
-        of_machine = TARGETS[f"{architecture}-macos.{MACOS}"]
-    elif sys.platform == "win32":
-        of_machine = Target(architecture, "windows", sysconfig.get_platform().replace("-", "_"))
-    else:
-        of_machine = Target(architecture, "linux", f"linux_{machine}")
+    system = this_system()
     if not zig:
-        return Target(architecture, of_machine.system, of_machine.tag)
+        tag = {
+            "linux": f"linux_{machine}",
+            "macos": f"macosx_{MACOS[architecture].replace('.', '_')}_{machine}",
+            "windows": sysconfig.get_platform().replace("-", "_"),
+        }[system]
+        return Target(architecture, system, tag)
 
     c_library = "gnu.2.17" if platform.libc_ver()[0] == "glibc" else "musl"
     name = {
         "linux": f"{architecture}-linux-{c_library}",
-        "macos": f"{architecture}-macos.{MACOS}",
+        "macos": f"{architecture}-macos.{MACOS_OF_ZIG}",
         "windows": f"{architecture}-windows-gnu",
-    }[of_machine.system]
+    }[system]
     if name not in TARGETS:
         raise BuildError(f"there is no target {name} among {', '.join(TARGETS)}")
     return TARGETS[name]
+
+
+def sources(folder: Path) -> list[Path]:
+    """The C files of the folder, sorted by name."""
+    return sorted([*folder.glob("*.c"), *folder.glob("*.h")], key=lambda path: path.name)
+
+
+def digest(folder: Path) -> str:
+    """12 hex digits that depend on the names and the bytes of the C files."""
+    hashed = hashlib.sha256()
+    for path in sources(folder):
+        content = path.read_bytes()
+        # With the lengths, so that no byte can pass from a name or a file to the next.
+        hashed.update(f"{path.name}\n{len(content)}\n".encode())
+        hashed.update(content)
+    return hashed.hexdigest()[:12]
+
+
+def library_name(folder: Path, suffix: str) -> str:
+    """The name of the library that these sources make. suffix: ".so", ".dylib" or ".dll"."""
+    return f"libcore-{digest(folder)}{suffix}"
 
 
 def build(
@@ -164,6 +190,8 @@ def build(
 
     BuildError if there is no compiler, or it does not compile, or the folder cannot be written.
     """
+    import tempfile
+
     target = target or this_machine()
     name = library_name(folder, target.suffix)
     library = folder / name
@@ -187,6 +215,9 @@ def find_compiler(target: Target | None = None) -> list[str]:
 
     BuildError with the reason of each that does not work.
     """
+    import shlex
+    import shutil
+
     target = target or this_machine()
     from_environment = shlex.split(os.environ.get("CC", ""))
     candidates = [from_environment] if from_environment else [[name] for name in COMPILERS]
@@ -207,13 +238,17 @@ def find_compiler(target: Target | None = None) -> list[str]:
 def zig_compiler(target: Target) -> list[str]:
     """The command of zig's C compiler, which the package ziglang brings. Without a target it would use all that this
     processor can do, also in code that other processors run."""
-    if importlib.util.find_spec("ziglang") is None:
+    from importlib.util import find_spec
+
+    if find_spec("ziglang") is None:
         raise BuildError(f"zig is not installed (python -m pip install '{ZIG_REQUIREMENT}')")
     return [sys.executable, "-m", "ziglang", "cc", "-target", target.zig]
 
 
 def _try(compiler: list[str], target: Target) -> str:
     """Why a compiler does not work; "" if it does."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="bothways-core-") as temporary:
         source = Path(temporary, "trial.c")
         source.write_text(TRIAL.format(architecture=target.architecture), encoding="ascii")
@@ -229,6 +264,8 @@ def _compile(
     on_left_out: Callable[[str], None],
 ) -> None:
     """Compile the objects beside the library, then link them to it."""
+    from concurrent.futures import ThreadPoolExecutor
+
     flags = [*compiler, *_compile_flags(target)]
     base = library.with_name("processor.o")
     if reason := _run([*flags, "-c", "processor.c", "-o", str(base)], folder):
@@ -277,7 +314,7 @@ def _macos_flags(target: Target) -> Iterator[str]:
     """A Python for both processors has a compiler for both; the system's own version would be the oldest that runs."""
     if target.system == "macos" and not target.zig:
         yield from ("-arch", "arm64" if target.architecture == "aarch64" else "x86_64")
-        yield f"-mmacosx-version-min={MACOS}"
+        yield f"-mmacosx-version-min={MACOS[target.architecture]}"
 
 
 def _libraries(target: Target) -> list[str]:
@@ -287,6 +324,8 @@ def _libraries(target: Target) -> list[str]:
 
 def _run(command: list[str], folder: Path) -> str:
     """Why a command fails, in one line; "" if it does not."""
+    import subprocess
+
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -311,6 +350,9 @@ def _run(command: list[str], folder: Path) -> str:
 
 def _move(compiled: Path, library: Path) -> None:
     """Copy into the folder, then rename: who loads the library meanwhile finds all of it or none."""
+    import shutil
+    import tempfile
+
     number, name = tempfile.mkstemp(prefix=".libcore-", dir=library.parent)
     os.close(number)
     temporary = Path(name)

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, UsageError
-from bothways.core.sources import library_name
+from bothways.core.build import SUFFIXES, library_name, this_system
 
 FOLDER = Path(__file__).parent
-SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+SUFFIX = SUFFIXES[this_system()]
 SWITCH = "BOTHWAYS_CORE"
 CHOICE = "BOTHWAYS_CORE_ISA"
 # Instruction sets, best first, with the bit that stands for each in processor.c.
