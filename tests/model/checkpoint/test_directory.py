@@ -98,7 +98,7 @@ print(*(name.removeprefix("bothways.") for name in sys.modules if name.startswit
     )
     assert len(bert) <= MOST_MODULES["plain"], bert
     assert len(packaged) <= MOST_MODULES["packaged"], packaged
-    others = [f"model.checkpoint.formats.{name}" for name in ("int8", "packed", "mean_layer", "tfidf")]
+    others = [f"model.checkpoint.formats.{name}" for name in ("int8", "mean_layer", "tfidf")]
     assert not [name for name in bert if name.startswith(("model.linear", "model.adapters", *others))]
 
 
