@@ -173,21 +173,42 @@ static void pack_values(const Head *head, size_t padded, uint32_t *panels) {
         }
 }
 
-// e^(factor (score - the largest)), zero from S on, as bfloat16; the sum of the row.
-INLINE float soften_bfloat16(float *row, size_t S, size_t padded, float factor, uint16_t *weights) {
-    for (size_t s = S; s < padded; s++) row[s] = -INFINITY;
-    vf most = load(row);
-    for (size_t s = W; s < padded; s += W) most = larger(most, load(row + s));
+// 2^x, x <= 0, to 1e-4 of its value, which is enough for weights that are rounded to bfloat16: 2^n times a polynomial.
+INLINE __m512 power_of_two(__m512 x) {
+    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 rest = _mm512_sub_ps(x, n);
+    __m512 p = _mm512_fmadd_ps(rest, _mm512_set1_ps(0.0550088933f), _mm512_set1_ps(0.242210999f));
+    p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(0.693282938f));
+    p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(1.f));
+    return _mm512_scalef_ps(p, n);
+}
 
-    float largest = largest_of(most);
-    vf sums = {0};
-    for (size_t s = 0; s < padded; s += W) {
-        vf e = exp_of_weights((load(row + s) - largest) * factor);
-        store_bf16(weights + s, e);
-        sums += e;
+// e^(factor (score - the largest)) of S scores as bfloat16, then zeros; the sum of the row.
+INLINE float soften_bfloat16(const float *row, size_t S, size_t padded, float factor, uint16_t *weights) {
+    const __m512 none = _mm512_set1_ps(-INFINITY);
+    size_t whole = S / W * W;
+    __mmask16 rest = (1u << (S - whole)) - 1;
+
+    __m512 last = _mm512_mask_loadu_ps(none, rest, row + whole);
+    __m512 most = last;
+    for (size_t s = 0; s < whole; s += W) most = _mm512_max_ps(most, _mm512_loadu_ps(row + s));
+
+    // In powers of two: 2^(score * scale - shift).
+    __m512 scale = _mm512_set1_ps(factor * 1.44269504f);
+    __m512 shift = _mm512_mul_ps(_mm512_set1_ps(_mm512_reduce_max_ps(most)), scale);
+    __m512 sums = _mm512_setzero_ps();
+    for (size_t s = 0; s < whole; s += W) {
+        __m512 e = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(row + s), scale, shift));
+        store_bf16(weights + s, (vf)e);
+        sums = _mm512_add_ps(sums, e);
     }
-    for (size_t s = S; s < padded; s++) weights[s] = 0;
-    return sum_of(sums);
+    if (whole < padded) {
+        __m512 e = power_of_two(_mm512_fmsub_ps(last, scale, shift));
+        store_bf16(weights + whole, (vf)e);
+        sums = _mm512_add_ps(sums, e);
+    }
+    if (whole + W < padded) store_bf16(weights + whole + W, (vf){0});
+    return _mm512_reduce_add_ps(sums);
 }
 
 // All in bfloat16. D is a multiple of 32. Queries have rows to read after the last one.

@@ -165,24 +165,48 @@ static size_t divide(const Model *model, size_t T, size_t S, int threads, uintpt
 
 // --- steps of a layer -------------------------------------------------------------------------------------------------
 
-// x [H] with mean 0 and variance 1, scaled and shifted (Ba 2016), in place.
-INLINE void normalize(float *x, size_t H, const Norm *norm, float epsilon) {
-    vf sums = {0}, squares = {0};
-    for (size_t h = 0; h < H; h += W) sums += load(x + h);
-    float mean = sum_of(sums) / H;
-
-    for (size_t h = 0; h < H; h += W) {
-        vf difference = load(x + h) - mean;
-        squares += difference * difference;
-    }
-    float factor = 1 / sqrtf(sum_of(squares) / H + epsilon);
-    for (size_t h = 0; h < H; h += W)
-        store(x + h, (load(x + h) - mean) * factor * load(norm->scale + h) + load(norm->shift + h));
+// The sum of `count` vectors, in one order.
+INLINE float sum_of_all(const vf *sums, int count) {
+    vf sum = sums[0];
+    for (int i = 1; i < count; i++) sum += sums[i];
+    return sum_of(sum);
 }
 
-// x [H] as the input of a product.
-INLINE void narrow(const float *x, size_t H, uint16_t *out) {
-    for (size_t h = 0; h < H; h += W) store_bf16(out + h, load(x + h));
+// norm(x + y) (Ba 2016): a row of H numbers with mean 0 and variance 1, scaled and shifted, to x; and its numbers as the
+// input of a product to `narrow`, unless it is 0. y may be 0: norm(x).
+INLINE void add_and_normalize(
+    float *x, const float *y, size_t H, const Norm *norm, float epsilon, uint16_t *narrow) {
+    enum { PARTS = 4, STEP = PARTS * W };  // sums that do not wait for each other
+    vf sums[PARTS] = {0}, squares[PARTS] = {0};
+    for (size_t h = 0; h < H; h += STEP)
+        UNROLL for (int i = 0; i < PARTS; i++) {
+            size_t at = h + i * W;
+            if (at >= H) break;
+            vf sum = y ? load(x + at) + load(y + at) : load(x + at);
+            if (y) store(x + at, sum);
+            sums[i] += sum;
+        }
+    float mean = sum_of_all(sums, PARTS) / H;
+
+    for (size_t h = 0; h < H; h += STEP)
+        UNROLL for (int i = 0; i < PARTS; i++) {
+            size_t at = h + i * W;
+            if (at >= H) break;
+            vf difference = load(x + at) - mean;
+            squares[i] += difference * difference;
+        }
+    float factor = 1 / sqrtf(sum_of_all(squares, PARTS) / H + epsilon);
+
+    for (size_t h = 0; h < H; h += W) {
+        vf normal = (load(x + h) - mean) * factor * load(norm->scale + h) + load(norm->shift + h);
+        store(x + h, normal);
+        if (narrow) store_bf16(narrow + h, normal);
+    }
+}
+
+// Where the inputs of a product for a row of `width` numbers are, in a model whose products are not in float32.
+INLINE uint16_t *narrow_row(const Model *model, const Memory *memory, size_t row, size_t width) {
+    return model->kind == FLOAT32 ? 0 : (uint16_t *)memory->inputs + row * width;
 }
 
 // Rows of states = norm(states + sums), and their inputs.
@@ -190,9 +214,7 @@ static void add_and_norm(const Model *model, const Norm *norm, const Memory *mem
     size_t H = model->hidden;
     for (size_t row = rows.first; row < rows.last; row++) {
         float *x = memory->states + row * H;
-        for (size_t h = 0; h < H; h += W) store(x + h, load(x + h) + load(memory->sums + row * H + h));
-        normalize(x, H, norm, model->epsilon);
-        if (model->kind != FLOAT32) narrow(x, H, (uint16_t *)memory->inputs + row * H);
+        add_and_normalize(x, memory->sums + row * H, H, norm, model->epsilon, narrow_row(model, memory, row, H));
     }
 }
 
@@ -216,8 +238,7 @@ static void embed(const Model *model, const Batch *batch, const Group *group, co
                 if (model->segments) sum += load(segment + e);
                 store(x + e, sum + load(position + e));
             }
-            normalize(x, E, &model->norm, model->epsilon);
-            if (model->kind != FLOAT32) narrow(x, E, (uint16_t *)memory->inputs + row * E);
+            add_and_normalize(x, 0, E, &model->norm, model->epsilon, narrow_row(model, memory, row, E));
         }
     }
 }
@@ -383,9 +404,9 @@ static void compute_group(const Work *work, const Group *group) {
         wait_for_all(work->barrier);
 
         Range rows = share(group->T, work->thread, work->threads);
-        if (model->kind != FLOAT32)
-            for (size_t row = rows.first; row < rows.last; row++)
-                narrow(memory->states + row * H, H, (uint16_t *)memory->inputs + row * H);
+        for (size_t row = rows.first; row < rows.last && model->kind != FLOAT32; row++)
+            for (size_t h = 0; h < H; h += W)
+                store_bf16(narrow_row(model, memory, row, H) + h, load(memory->states + row * H + h));
         wait_for_all(work->barrier);
     }
 

@@ -117,19 +117,6 @@ INLINE vf exp_of(vf x) {
     return (vf)((vi)p + ((vi)shifted << 23));
 }
 
-// e^x for x <= 0 to 1e-4 of its value, which is enough for weights that are rounded to bfloat16.
-INLINE vf exp_of_weights(vf x) {
-    const float magic = 12582912.f;
-    x = larger(x, splat(-87.f)) * 1.44269504f;
-
-    vf shifted = x + magic;
-    vf rest = x - (shifted - magic);
-    vf p = rest * 0.0550088933f + 0.242210999f;
-    p = p * rest + 0.693282938f;
-    p = p * rest + 1.f;
-    return (vf)((vi)p + ((vi)shifted << 23));
-}
-
 // x / (1 + e^-z), where e^-z stays finite.
 INLINE vf gated(vf x, vf z) {
     z = larger(smaller(z, splat(80.f)), splat(-80.f));
