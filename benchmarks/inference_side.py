@@ -15,9 +15,18 @@ from typing import Any, Literal
 
 from benchmarks.inference_texts import minilm
 
-OURS = {"ours bf16": "bfloat16", "ours float32": "float32", "ours int8": "auto"}  # side -> --dtype
 TUNED = 256  # texts for tuning a peer's batch size
 ONE_TEXT = "The quick brown fox jumps over the lazy dog."
+INT8 = "int8"  # of a side that reads our int8 model
+OURS: dict[str, dict[str, Any]] = {  # side -> options of bothways.load
+    "ours bf16": {"dtype": "bfloat16"},
+    "ours float32": {"dtype": "float32"},
+    "ours int8": {},
+    "ours by torch, bf16": {"dtype": "bfloat16", "backend": "torch"},
+    "ours by torch, float32": {"dtype": "float32", "backend": "torch"},
+    "ours by torch, int8": {"backend": "torch"},
+    "ours by numpy": {"backend": "numpy"},
+}
 Answer = dict[str, Any]
 Run = Callable[[Sequence[str], int], Any]  # texts, batch size -> vectors
 
@@ -38,8 +47,9 @@ def run_of(side: Side) -> Run:
     if side.name in OURS:
         import bothways
 
-        directory = side.int8 if side.name == "ours int8" else minilm()
-        model = bothways.load(directory, dtype=OURS[side.name], device=side.device)
+        directory = side.int8 if side.name.endswith(INT8) else minilm()
+        model = bothways.load(directory, device=side.device, **OURS[side.name])
+        print(f"{side.name}: {model.backend.computed_by}", file=sys.stderr)
         return lambda texts, _: model.embed(texts, long="truncate", window=side.longest)
     from benchmarks.speed.peers import PEERS, PeerConfig
 
@@ -173,7 +183,7 @@ def usable(names: Sequence[str], template: Side) -> list[Side]:
     sides = []
     for side in (replace(template, name=name) for name in names):
         try:
-            if side.name == "ours int8" and not side.int8:
+            if side.name in OURS and side.name.endswith(INT8) and not side.int8:
                 raise RuntimeError("name its directory with --int8")
             if side.name in PEERS and PEERS[side.name].missing:
                 raise RuntimeError(f"not installed: {', '.join(PEERS[side.name].missing)}")

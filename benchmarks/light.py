@@ -52,12 +52,14 @@ from bothways.pretrained import DEFAULT
 ROOT = Path(__file__).parent.parent
 INSTALLERS = ("pip", "setuptools")  # of site-packages; not counted
 OURS: dict[str, dict[str, Any]] = {  # side -> options of bothways.load
+    "bothways": {},
+    "bothways float32": {"dtype": "float32"},
     "bothways numpy": {"backend": "numpy"},
     "bothways torch": {"backend": "torch"},
     "bothways torch float32": {"backend": "torch", "dtype": "float32"},
 }
 OPENVINO, SENTENCE_TRANSFORMERS = "OpenVINO bf16", "sentence-transformers float32"
-PEERS = (OPENVINO, "ONNX Runtime float32", SENTENCE_TRANSFORMERS)
+PEERS = (OPENVINO, "ONNX Runtime float32", "ONNX Runtime int8", SENTENCE_TRANSFORMERS)
 VERSIONS = ("numpy", "torch", "onnxruntime", "openvino", "sentence-transformers", "tokenizers")
 TOKENS, LONGEST = 16, 256  # of the text of latency; of any text
 PEAK = "\nprint(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"

@@ -74,15 +74,17 @@ class Predictor:
     Every method takes one text and returns one result, or takes many texts (a list, an iterator, a NumPy array, a
     pandas or Arrow column) and returns a result for each. All options are keywords (see ReadOptions).
 
-    The result for a text does not depend on the order, the batch or the other texts: in float32 to within 1e-5; in
-    bfloat16 on a CPU with AVX512-BF16 bit for bit for vectors and to within 1e-6 for probabilities, measured on all
-    families. Other CPUs and GPUs may sum products in a different order for a different batch; in bfloat16 and float16
-    this can change a component of a unit vector by about 0.002 and a probability by about 0.05. Equal texts of one call
-    always have equal results, since they are computed once.
+    The result for a text does not depend on the order, the batch or the other texts. What the core computes
+    (`backend.library` is "core") is the same bit for bit, and in heads to within 1e-6. What torch computes is the same
+    to within 1e-5 in float32; in bfloat16 on a CPU with AVX512-BF16 bit for bit for vectors and to within
+    1e-6 for probabilities, measured on all families. Other CPUs and GPUs may sum products in a different order for a
+    different batch; in bfloat16 and float16 this can change a component of a unit vector by about 0.002 and a
+    probability by about 0.05. Equal texts of one call always have equal results, since they are computed once.
 
-    Threads may share a Predictor. It can be pickled and sent to processes that are started by spawn or forkserver. A
-    forked process may use a model that was loaded before the fork, unless torch has already computed with several
-    threads (any method below does): then it hangs, as always with torch. Load the model after the fork, or use spawn.
+    Threads may share a Predictor. It can be pickled and sent to processes that are started by spawn or forkserver; a
+    model of the core to processors with the same instruction set. A forked process may use a model of the core. It may
+    use one of torch that was loaded before the fork, unless torch has already computed with several threads (any method
+    below does): then it hangs, as always with torch. Load the model after the fork, or use spawn.
     """
 
     def __init__(

@@ -16,6 +16,8 @@ from bothways.base.device import num_cores, num_threads, set_num_threads
 from bothways.base.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
 from bothways.base.log import logger
 from bothways.base.paths import as_path
+from bothways.core.build import library_name
+from bothways.core.library import FOLDER, SUFFIX, Core, find_core
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, RowsOfFile, block_limits, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.job_progress import JobProgress
@@ -494,7 +496,12 @@ def _library_facts(library: str) -> dict[str, str]:
 
         return {"processor": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
     config: Any = np.show_config(mode="dicts")
-    return {"processor": " ".join(config["SIMD Extensions"].get("found", [])), "numpy": np.__version__}
+    facts = {"processor": " ".join(config["SIMD Extensions"].get("found", [])), "numpy": np.__version__}
+    core = find_core()
+    if library == "core" and isinstance(core, Core):
+        # numpy computes the heads.
+        facts |= {"core": f"{core.instruction_set} {library_name(FOLDER, SUFFIX)}"}
+    return facts
 
 
 def _fingerprint(directory: Path) -> str:
