@@ -139,7 +139,7 @@ def test_nothing_heavy_is_installed_and_no_module_of_the_base_needs_it():
 
 def test_a_model_computes_what_it_does_in_torch():
     code = (
-        "import bothways, json; model = bothways.load();"
+        "import bothways, json; model = bothways.load(dtype='float32');"
         "print(json.dumps([model.embed(['the cat', 'a dog']).tolist(), model.fill('the [MASK] barks')[0][0].token,"
         "model.is_next('the cat', 'a dog'), repr(model), bothways.Tokenizer.__name__,"
         "bothways.load('bothways-en-static').embed('the cat').tolist()]))"
@@ -210,6 +210,7 @@ def test_documents_are_searched_and_read(folder):
 
 def test_the_server_answers(folder):
     command = [PYTHON, "-m", "bothways", "serve", "bothways-en", "cl=classifier", "--port", "0", "--json"]
+    command += ["--dtype", "float32"]
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -27,7 +27,7 @@ from tools.wheel.bill_of_materials import MODELS, bill_of_materials, to_bytes
 
 ROOT = Path(__file__).parent.parent
 BUILD = "import sys; sys.path.insert(0, 'tools/wheel'); import bothways_backend as backend; "
-OLDER_LIBRARY = "libcore-0123456789ab.so"
+OLDER_LIBRARY = "libcore-0123456789ab.so.1"
 NOON = 1700000000  # 2023-11-14 22:13:20 UTC
 
 
@@ -126,7 +126,7 @@ def check_record(archive):
 def test_a_wheel_holds_every_file_of_the_package(build):
     source, files = build("wheel")
     kinds = (".py", ".typed", ".xz", ".md", ".json", ".jsonl", ".txt", ".safetensors", ".html", ".css", ".js")
-    kinds += (".c", ".h", ".so", ".dylib", ".dll")
+    kinds += (".c", ".h", ".1", ".dylib", ".dll")
     there = {path.relative_to(source).as_posix() for path in (source / "bothways").rglob("*") if path.suffix in kinds}
     there.discard(f"bothways/core/{OLDER_LIBRARY}")  # which is still there if there is no compiler
     assert files.keys() == there
@@ -226,7 +226,7 @@ def test_the_bill_of_materials_depends_on_the_package_alone(small_package):
 
 def test_the_bill_of_materials_has_the_library_of_the_wheel_and_no_other(small_package, tmp_path):
     (small_package / "core").mkdir()
-    (small_package / "core" / "libcore-0123456789ab.so").write_text("of an earlier build")
+    (small_package / "core" / "libcore-0123456789ab.so.1").write_text("of an earlier build")
     assert not [name for name in checksums(bill_of_materials(metadata_of(), small_package, NOON)) if "libcore" in name]
 
     library = tmp_path / "libcore-abcdef012345.dll"
@@ -358,7 +358,7 @@ def test_a_source_archive_holds_what_git_does(monkeypatch):
     junk = [
         "bothways/__pycache__/a.pyc", "tests/cli/__pycache__/b.pyc", "bothways/c.pyo", "docs/.DS_Store", ".venv/pip.py",
         "runs/d.json", "build/docs/index.html", "bothways/pretrained/bothways-en/.float32-0.cache",
-        "bothways/pretrained/bothways-en/.float32-1/model.safetensors", "bothways/core/libcore-0123456789ab.so",
+        "bothways/pretrained/bothways-en/.float32-1/model.safetensors", "bothways/core/libcore-0123456789ab.so.1",
         "bothways/core/.libcore-x1y2z3",
     ]  # fmt: skip
     monkeypatch.chdir(ROOT)

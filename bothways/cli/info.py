@@ -82,7 +82,7 @@ def describe_checkpoint(path: Path, model: Path) -> dict[str, Any]:
     """Facts about the model of a run, or in a directory."""
     backend = open_backend(model, device="cpu")
     loaded = backend.description
-    facts = {**backend.facts(), "computed by": backend.computed_by}
+    facts = {**backend.facts(), "backend": backend.computed_by}
     if loaded.labels:
         facts["labels"] = ", ".join(loaded.labels)
     if loaded.pooling:

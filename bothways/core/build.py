@@ -18,7 +18,7 @@ NONE = "none"
 ZIG_REQUIREMENT = "ziglang>=0.17.1"  # the version that all targets were compiled with
 
 SUFFIXES = {  # of the library, by the system
-    "linux": ".so",
+    "linux": ".so.1",  # a file that ends in .so would be an extension module, which tools import
     "macos": ".dylib",
     "windows": ".dll",
 }
@@ -170,7 +170,7 @@ def digest(folder: Path) -> str:
 
 
 def library_name(folder: Path, suffix: str) -> str:
-    """The name of the library that these sources make. suffix: ".so", ".dylib" or ".dll"."""
+    """The name of the library that these sources make. suffix: one of SUFFIXES."""
     return f"libcore-{digest(folder)}{suffix}"
 
 
@@ -380,21 +380,21 @@ def main() -> int:
     try:
         compiler = chosen()
     except BuildError as error:
-        print(error, file=sys.stderr)
+        _write_line(str(error))
         return 2
     if compiler == NONE:
         return 0
 
     try:
-        build(Path(__file__).parent, this_machine(zig=True) if compiler == ZIG else None, on_left_out=_print_to_stderr)
+        build(Path(__file__).parent, this_machine(zig=True) if compiler == ZIG else None, on_left_out=_write_line)
     except BuildError as error:
-        print(without_library(str(error)), file=sys.stderr)
+        _write_line(without_library(str(error)))
         return 1
     return 0
 
 
-def _print_to_stderr(line: str) -> None:
-    print(f"bothways: {line}", file=sys.stderr)
+def _write_line(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ class ServedModel:
         facts: dict[str, Any] = {
             "model_id": self.name,
             "model_dtype": model.dtype,
-            "computed_by": model.backend.computed_by,
+            "backend": model.backend.computed_by,
             "model_type": self._model_type(),
             "task": model.task,
             "heads": [*model.backend.heads],

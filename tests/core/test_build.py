@@ -6,6 +6,7 @@ Most tests have a compiler of their own, a script of the shell, and so need none
 import ctypes
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -114,7 +115,7 @@ def test_the_name_depends_on_the_names_and_the_bytes_of_the_c_files(folder):
     first = digest(folder)
     assert len(first) == 12 and int(first, 16) >= 0
     (folder / "notes.txt").write_text("no source")
-    (folder / "libcore-0123456789ab.so").write_text("no source")
+    (folder / "libcore-0123456789ab.so.1").write_text("no source")
     assert digest(folder) == first
 
     (folder / "vectors.h").write_text("")
@@ -217,7 +218,7 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(folder, 
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(folder, compiler):
     """A folder stands where the library belongs: the rights of a folder do not stop root."""
     compiler()
-    place = folder / library_name(folder, ".so")
+    place = folder / library_name(folder, ".so.1")
     place.mkdir()
     with pytest.raises(BuildError) as failure:
         build(folder, LINUX)
@@ -269,10 +270,10 @@ def test_zig_compiles_for_another_platform(folder, tmp_path, zig, monkeypatch):
 def test_the_name_and_the_platform_of_each_target():
     shown = {name: (target.suffix, target.tag) for name, target in TARGETS.items()}
     assert shown == {
-        "x86_64-linux-gnu.2.17": (".so", "manylinux_2_17_x86_64"),
-        "aarch64-linux-gnu.2.17": (".so", "manylinux_2_17_aarch64"),
-        "x86_64-linux-musl": (".so", "musllinux_1_2_x86_64"),
-        "aarch64-linux-musl": (".so", "musllinux_1_2_aarch64"),
+        "x86_64-linux-gnu.2.17": (".so.1", "manylinux_2_17_x86_64"),
+        "aarch64-linux-gnu.2.17": (".so.1", "manylinux_2_17_aarch64"),
+        "x86_64-linux-musl": (".so.1", "musllinux_1_2_x86_64"),
+        "aarch64-linux-musl": (".so.1", "musllinux_1_2_aarch64"),
         "aarch64-macos.11.0": (".dylib", "macosx_11_0_arm64"),
         "x86_64-macos.11.0": (".dylib", "macosx_11_0_x86_64"),
         "x86_64-windows-gnu": (".dll", "win_amd64"),
@@ -333,11 +334,16 @@ def test_the_script_says_in_one_line_why_there_is_no_library(folder):
 
 
 @pytest.mark.parametrize("value", ["zig", "zog"])
-def test_a_build_of_the_package_requires_zig_if_the_variable_says_so(value):
+def test_a_build_of_the_package_requires_zig_if_the_variable_says_so(value, tmp_path):
     pytest.importorskip("setuptools", "77")
+    # In a copy, since setuptools writes into the folder of the package.
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "bothways/__init__.py", "bothways/core/build.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "tools/wheel", tmp_path / "tools/wheel", ignore=shutil.ignore_patterns("__pycache__"))
     code = f"{HOOK}print(backend.get_requires_for_build_editable(), backend._compiler_package())"
     environment = {**os.environ, VARIABLE: value}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     if value == "zig":
         assert core_build.ZIG_REQUIREMENT in done.stdout and done.returncode == 0
     else:  # a line and no stack

@@ -304,11 +304,11 @@ def test_auto_is_the_fastest_format_of_the_processor():
 def test_info_names_what_computes(model_directory, capsys, monkeypatch):
     directory = model_directory()
     main.main(["info", str(directory)])
-    line = f"computed by  core ({find_core().instruction_set}, {load(directory).dtype})"
+    line = f"backend      core ({find_core().instruction_set}, {load(directory).dtype})"
     assert line in capsys.readouterr().out.splitlines()
     monkeypatch.setattr(backends_core, "find_core", lambda: Absence("BOTHWAYS_CORE is 0"))
     main.main(["info", str(directory), "--json"])
-    computed_by = json.loads(capsys.readouterr().out)["computed by"]
+    computed_by = json.loads(capsys.readouterr().out)["backend"]
     assert computed_by.startswith("torch (cpu, ") and computed_by.endswith("; the core does not: BOTHWAYS_CORE is 0")
 
 
