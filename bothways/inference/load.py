@@ -128,7 +128,8 @@ def load(
 
     if isinstance(adapter, Mapping):
         directories = {name: Path(directory) for name, directory in adapter.items()}
-        return Predictor.with_adapters(open_backend(path, backend, **options), directories)
+        library: Library = "torch" if backend == "auto" else backend
+        return Predictor.with_adapters(open_backend(path, library, **options), directories)
 
     check_library(backend)
     if backend in ("core", "numpy") or not find_spec("torch"):

@@ -4,6 +4,7 @@ it does not do."""
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -171,6 +172,44 @@ def test_torch_loads_the_model_when_it_is_needed_and_computes_from_then_on(model
     np.testing.assert_allclose(model.embed(TEXTS), vectors, **CLOSE)
     module.encoder.layers[0].feed_forward.inner.weight.data.mul_(2)
     assert abs(model.embed(TEXTS) - vectors).max() > 1e-3
+
+
+def test_files_that_have_changed_are_not_loaded_by_torch(model_directory, make_model, tokenizer):
+    directory = model_directory(pooling="mean")
+    model, other = load(directory), load(directory)
+    vectors = model.embed(TEXTS)
+    save(Checkpoint(make_model("bert", **SIZES), tokenizer, pooling="mean"), directory)
+    with pytest.raises(InputError, match="the files have changed or gone since the model was loaded, and torch needs"):
+        model.module  # noqa: B018
+    shutil.rmtree(directory)
+    with pytest.raises(InputError, match="load the model with backend='torch' before they change"):
+        other.checkpoint  # noqa: B018
+    np.testing.assert_array_equal(model.embed(TEXTS), vectors)
+
+
+def test_batches_are_small_enough_for_all_threads(model_directory, monkeypatch):
+    model = load(model_directory(pooling="mean"))
+    backend, tokens = model.backend, []
+    compute = backend.states
+
+    def states(ids_T, segments_T, lengths_N, rows_R, threads):
+        tokens.append((len(ids_T), threads))
+        return compute(ids_T, segments_T, lengths_N, rows_R, threads)
+
+    monkeypatch.setattr(backend, "states", states)
+    for name in ("numpy", "core"):
+        monkeypatch.setattr(f"bothways.inference.backends.{name}.num_threads", lambda: 4)
+    words = np.random.default_rng(0).choice(["the", "cat", "dog", "rate"], (500, 9))
+    texts = [" ".join(row) for row in words]  # some 5,000 tokens
+    vectors = model.embed(texts)
+    assert len(tokens) >= 12 and {threads for _, threads in tokens} == {1}
+    tokens.clear()
+    alone = model.embed(texts[3])
+    assert tokens[0][1] == 1
+    tokens.clear()
+    model.embed("the cat " * 25)
+    assert len(tokens) == 1 and tokens[0][0] > 32 and tokens[0][1] == 4
+    np.testing.assert_array_equal(alone, vectors[3])
 
 
 def test_a_pickle_computes_the_same(model_directory):

@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.device import has_gpu
+from bothways.base.device import has_gpu, num_threads
 from bothways.base.errors import InputError
+from bothways.base.io import stat_files
 from bothways.core.core import CoreEncoder, CoreLayout, PackedTable
 from bothways.core.library import Absence, Core, find_core
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
 from bothways.model.checkpoint.description import CONFIG
-from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.directory import FILE_ENDINGS, Directory
 from bothways.model.checkpoint.formats.format import StoredModel
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import CODES, SCALES, PackedTensors
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 
 PREFIX = "encoder."  # of the names of the encoder's parameters
 IN_MEMORY = 1 << 28  # bytes of a table of words; of a larger one, rows are read from the file as they are used
+TOKENS_OF_A_THREAD = 32  # at least, where threads share a batch
+MOST_THREADS = 16  # that share a batch: more wait for each other longer than they compute
+BATCHES_OF_A_THREAD = 4  # so that none is alone with the last one for long
+LEAST_TOKENS = 256  # of a batch by default; that many stay in the caches of a core
 ALIASES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -52,6 +58,7 @@ class CoreBackend(NumpyBackend):
         self.dtype = dtype
         self.directory = files.directory
         self.options = options
+        self.seen = self._files()
         self.encoder_in_c = CoreEncoder(core, layout_of(files.config), dtype)
         super().__init__(files, **options)
 
@@ -102,7 +109,13 @@ class CoreBackend(NumpyBackend):
     def states(self, ids_T: Ids, segments_T: Ids, lengths_N: Ids, rows_R: Ids | None, threads: int) -> Array:
         words_VE, rows_T = self.words.lookup(ids_T)
         has_segments = self.config.type_vocab_size > 1  # RoBERTa has one
+        threads = min(threads, max(1, len(ids_T) // TOKENS_OF_A_THREAD), MOST_THREADS)
         return self.encoder_in_c(words_VE, rows_T, segments_T if has_segments else None, lengths_N, rows_R, threads)
+
+    def tokens_of_a_batch(self, total: int) -> int:
+        """Few enough that all threads have some batches, since a text has the same result in each."""
+        share = total // (BATCHES_OF_A_THREAD * num_threads())
+        return min(self.batch_tokens, max(LEAST_TOKENS, share))
 
     def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -121,12 +134,21 @@ class CoreBackend(NumpyBackend):
 
     @cached_property
     def by_torch(self) -> EncoderBackend:
-        """The same model by torch, with the same options. InputError without torch."""
-        try:
-            from bothways.inference.backends.encoder import EncoderBackend
-        except ModuleNotFoundError as error:
-            raise needs_torch("this") from error
+        """The same model by torch, with the same options. InputError without torch, or if its files have changed."""
+        if find_spec("torch") is None:
+            raise needs_torch("a module, a checkpoint, attention weights or a copy of the model")
+        from bothways.inference.backends.encoder import EncoderBackend
+
+        if self._files() != self.seen:
+            raise InputError(
+                f"{self.directory.path}: the files have changed or gone since the model was loaded, and torch needs "
+                "them now; load the model with backend='torch' before they change"
+            )
         return EncoderBackend.open(self.directory, dtype=self.dtype, device="cpu", **self.options)
+
+    def _files(self) -> object:
+        """Times and sizes of the model's files."""
+        return stat_files([self.directory.path], FILE_ENDINGS)
 
     def save(self, target: Path) -> None:
         self.by_torch.save(target)

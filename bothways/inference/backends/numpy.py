@@ -148,7 +148,8 @@ class NumpyBackend(TokenBackend):
         limits = run_options(options)
         lengths_W = windows.lengths
         order = lengths_W.argsort(kind="stable").tolist()
-        batches = [*token_batches(order, lengths_W, limits["batch_tokens"] or self.batch_tokens)]
+        tokens = limits["batch_tokens"] or self.tokens_of_a_batch(int(lengths_W.sum()))
+        batches = [*token_batches(order, lengths_W, tokens)]
 
         # Several batches: each on a thread, with one thread for its matrix products. A batch alone has all threads for
         # these, unless it is small.
@@ -181,6 +182,10 @@ class NumpyBackend(TokenBackend):
         threads: of its products."""
         assert isinstance(self.bert, Bert)
         return self.bert(ids_T, segments_T, lengths_N.tolist(), rows_R)
+
+    def tokens_of_a_batch(self, total: int) -> int:
+        """At most, by default. total: of all texts."""
+        return self.batch_tokens
 
     def products(self, *, has_one_thread: bool) -> AbstractContextManager[None]:
         """A block in which numpy's matrix products have one thread, or all."""
