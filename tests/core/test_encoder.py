@@ -262,6 +262,22 @@ def test_weights_that_are_not_finite_do_no_harm(core, dtype, value):
 
 
 @each
+def test_numbers_that_are_flushed_to_zero_change_nothing(core, dtype):
+    """Some libraries set the processor so; denormal numbers are then 0."""
+    torch = pytest.importorskip("torch")
+    encoder = make_encoder(core, SMALL, dtype)
+    batch = make_batch(LENGTHS)
+    expected = encoder(WORDS, *batch)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor cannot be set so")
+    try:
+        np.testing.assert_allclose(encoder(WORDS, *batch), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(encoder(WORDS, *batch, threads=3), expected, rtol=0, atol=1e-6)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@each
 def test_many_threads_call_at_once(core, dtype):
     encoder = make_encoder(core, SMALL, dtype)
     batches = [make_batch([length, 3, 2 * length], seed=length) for length in range(1, 33)]
