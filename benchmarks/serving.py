@@ -43,7 +43,7 @@ from bothways.base.device import has_fast_bf16, processor_name
 from bothways.settings import Serve
 
 PARTS = ("closed", "many", "load", "overload", "memory", "start")
-KINDS = ("offline", "ours", "single", "batched")
+KINDS = ("offline", "ours", "torch", "single", "batched")
 CLIENTS = 32
 MANY = (4, 64)  # clients, texts of a request
 WARM_UP = 2.0  # seconds

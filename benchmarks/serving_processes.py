@@ -19,7 +19,7 @@ from typing import Any, Literal
 from benchmarks.load_generator import Load
 
 Answer = dict[str, Any]
-Kind = Literal["offline", "ours", "single", "batched"]
+Kind = Literal["offline", "ours", "torch", "single", "batched"]
 LONGEST_START = 180.0  # seconds
 LONGEST_STOP = 30.0
 POLL = 0.005  # seconds between questions to /health
@@ -38,6 +38,7 @@ class Side:
     def name(self) -> str:
         names = {
             "offline": "Bothways without a server", "ours": "bothways serve",
+            "torch": "bothways serve by torch",
             "single": "FastAPI, an encode per request", "batched": "FastAPI, batches of requests",
         }  # fmt: skip
         return f"{names[self.kind]}, {self.dtype}"
@@ -53,7 +54,7 @@ class Server:
     def __init__(self, side: Side) -> None:
         begin = time.perf_counter()
         self.process = subprocess.Popen(
-            server_command(side), env=environment(side.threads), stderr=subprocess.PIPE, text=True,
+            server_command(side), env=environment_of(side), stderr=subprocess.PIPE, text=True,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         self.log: deque[str] = deque(maxlen=20)
@@ -125,7 +126,7 @@ def _proportional_memory(process: int) -> float:
 
 
 def server_command(side: Side) -> list[str]:
-    if side.kind != "ours":
+    if side.kind not in ("ours", "torch"):
         return [sys.executable, "-m", "benchmarks.serving_peers", side.kind, side.model, side.dtype]
     models = [f"model={side.model}"] if side.model else []
     options = ["--dtype", side.dtype, "--device", "cpu", "--port", "0", "--no-access-log"]
@@ -135,6 +136,11 @@ def server_command(side: Side) -> list[str]:
 def environment(threads: int) -> dict[str, str]:
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     return {**os.environ, **quiet, "OMP_NUM_THREADS": str(threads)}
+
+
+def environment_of(side: Side) -> dict[str, str]:
+    """Without the core, torch computes."""
+    return environment(side.threads) | ({"BOTHWAYS_CORE": "0"} if side.kind == "torch" else {})
 
 
 def send(load: Load) -> Answer:
