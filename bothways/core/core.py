@@ -30,6 +30,7 @@ MULTIPLE = 32  # of the sizes of layers
 HEAD_MULTIPLE = 16
 GROUP = 32  # numbers of a packed table that share a scale
 MAX_THREADS = 64  # of one call
+WHOLE_INPUTS = 64  # inputs that are packed without further ones, in all formats
 MAX_INPUTS = 1 << 16  # of an int8 layer, whose sums are integers of 32 bits
 MAX_INTEGER = 255  # of an input of an int8 layer
 
@@ -250,8 +251,8 @@ class CoreEncoder:
         weight_scale: Array,
         bias: Array,
         input_factor: Array,
-        input_scale: float,
-        input_zero: int,
+        input_scale: float | Array,
+        input_zero: int | NDArray[Any],
     ) -> None:
         """Set all of a layer that is int8, with the tensors of model/int8.py.
 
@@ -259,8 +260,8 @@ class CoreEncoder:
         weight_int8: [O, I]
         weight_scale, bias: [O]
         input_factor: [I]
-        input_scale: a number.
-        input_zero: from 0 to 255.
+        input_scale: one number.
+        input_zero: likewise, from 0 to 255.
 
         ValueError for what does not fit.
         """
@@ -278,7 +279,7 @@ class CoreEncoder:
         scales.input_scale[:] = input_scale
         scales.input_zero[:] = input_zero
         scales.sum_scale[:] = scales.weight_scale * scales.input_scale
-        scales.offset[:] = weight_int8.sum(1, dtype=np.int32) * np.int32(input_zero)
+        scales.offset[:] = weight_int8.sum(1, dtype=np.int32) * int(input_zero)
         self.tables[f"{layer}.bias"][:] = bias
 
         rows = np.ascontiguousarray(weight_int8)
@@ -303,24 +304,27 @@ class CoreEncoder:
         values_OI *= scales.input_factor
         return values_OI
 
+    def get_int8(self, layer: str, end: str) -> Array:
+        """A tensor of an int8 layer, float32. end: of its name, but for the bias: "weight_int8", "weight_scale",
+        "input_factor", "input_scale" or "input_zero"."""
+        if end == "weight_int8":
+            return self.stored(f"{layer}.weight").astype(np.float32)
+        values: Array = getattr(self.scales[layer], end)
+        return values
+
     def stored(self, name: str) -> NDArray[Any]:
         """The weight of a linear layer [out, in] as the core has it: float32, bits of bfloat16, or integers."""
         outputs, inputs = self.shapes[name]
         number_format = self.format_of(name)
         numbers = self.panels[name].view(NUMBERS[number_format])
-        width = self._panel_outputs(number_format)
+        # Outputs of a panel, which a matrix with one output fills.
+        width = self.core.packed_size(KINDS[number_format], 1, WHOLE_INPUTS) // (WHOLE_INPUTS * numbers.itemsize)
         per_word = 4 // numbers.itemsize
 
         num_panels = -(-outputs // width)
         panels = numbers.reshape(num_panels, -1, width, per_word)
         rows_OI: NDArray[Any] = panels.swapaxes(1, 2).reshape(num_panels * width, -1)
         return rows_OI[:outputs, :inputs]
-
-    def _panel_outputs(self, number_format: str) -> int:
-        """Outputs of a panel: those of a matrix with a single output, of as many inputs as a panel has without more."""
-        whole = 64
-        kind = KINDS[number_format]
-        return int(self.core.packed_size(kind, 1, whole)) // (whole * np.dtype(NUMBERS[number_format]).itemsize)
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
