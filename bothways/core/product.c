@@ -230,21 +230,24 @@ static void vector_product(const void *x, size_t T, const Linear *l, size_t firs
 
 #if HAS_TILES
 
-// Registers of tiles, all of 16 rows of 64 bytes: sums 0 to 3, rows of x 4 and 5, weights 6 and 7.
-static void configure_tiles(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } settings __attribute__((aligned(64))) = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) {
-        settings.bytes[tile] = 64;
-        settings.rows[tile] = 16;
-    }
-    _tile_loadconfig(&settings);
-}
+// Registers of tiles, all of 16 rows of 64 bytes: sums 0 to 3, rows of x 4 and 5, weights 6 and 7. A constant: GCC 12 does
+// not know that the instruction reads all of it, and would leave out what a function writes into it.
+static const struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} TILES __attribute__((aligned(64))) = {
+    .palette = 1,
+    .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
 
-// The sums of tile 0 to 3 += a tile of x times one of weights, by the instruction for their kind.
+static void configure_tiles(void) { _tile_loadconfig(&TILES); }
+
+// What has been written is in memory from here on: GCC 12 does not know that tiles are loaded from there.
+INLINE void finish_writing(void) { __asm__ volatile("" ::: "memory"); }
+
+// A tile of sums += a tile of x times a tile of weights, by the instruction for their kind.
 #define ADD_TILES(sums, x, weights) \
     do { \
         if (kind == INT8) _tile_dpbusd(sums, x, weights); \
@@ -257,6 +260,7 @@ static void configure_tiles(void) {
 INLINE void tiles_of(
     int kind, const void *x, size_t stride, size_t bytes, const uint32_t *panel, float *sums, size_t sums_stride,
     int is_half) {
+    finish_writing();
     _tile_zero(0);
     _tile_zero(1);
     if (!is_half) {
