@@ -266,7 +266,7 @@ class Watched:
         return self.linear(x_TI)
 
     def in_int8(self):
-        plain = torch.nn.Linear(*self.weight_HO.shape)
+        plain = torch.nn.utils.skip_init(torch.nn.Linear, *self.weight_HO.shape)
         plain.weight.data = torch.from_numpy(self.weight_HO.T.copy())
         plain.bias.data = torch.from_numpy(self.bias_O.copy())
         made = int8_linear(plain, torch.from_numpy(self.low_I), torch.from_numpy(self.high_I), 0.5)
