@@ -212,6 +212,12 @@ def test_int8_models_of_other_families_and_with_cut_heads(int8_directory, family
         assert one.scores == pytest.approx(other.scores, abs=0.02)
 
 
+def test_torch_computes_an_int8_model_whose_heads_were_cut_to_another_size(int8_directory):
+    directory, _ = int8_directory(num_attention_heads=1, attention_head_size=16)
+    reason = "the core does not: the size of all heads is 16, not a multiple of 32"
+    assert load(directory).backend.why_chosen == reason
+
+
 def test_words_of_an_int8_model_are_near_those_of_torch(int8_directory):
     directory, _ = int8_directory(heads={"masked_words": 0})
     text = "the [MASK] of a [MASK] cat"
