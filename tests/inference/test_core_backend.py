@@ -229,7 +229,7 @@ def test_words_of_an_int8_model_are_near_those_of_torch(int8_directory):
 
 
 def test_an_int8_model_keeps_its_vector_space_its_bits_and_its_files(int8_directory, tmp_path, capsys):
-    directory, exact = int8_directory(pooling="mean", left_out=("layers.1.attention",))
+    directory, exact = int8_directory(pooling="mean", pooler=True, left_out=("layers.1.attention",))
     model, by_torch = load(directory), load(directory, backend="torch")
     assert vector_space(model) == vector_space(by_torch) == vector_space(load(directory, dtype="float32"))
     assert vector_space(model) != vector_space(load(exact))
