@@ -10,10 +10,17 @@
 typedef struct {
     const void *queries;       // [R, D]
     const void *keys, *values; // [S, D]
-    void *out;                 // [R, D]
+    void *out;                 // [R, D] in a format
+    Format format;
+    size_t column;             // of the head's first output among those of all heads
     size_t query_stride, stride, out_stride;  // numbers from one row to the next; of keys as of values
     size_t R, S, D;            // D is a multiple of 16
 } Head;
+
+// A vector of outputs of a query, from output d on.
+INLINE void store_out(const Head *head, size_t row, size_t d, vf x) {
+    store_as(head->format, head->out, row * head->out_stride + d, head->column + d, x);
+}
 
 // --- in float32 -------------------------------------------------------------------------------------------------------
 
@@ -56,7 +63,7 @@ INLINE float soften(float *row, size_t S, size_t padded) {
 // Weighted sums of `columns` vectors of the values: weights [rows, padded], values [S, D].
 INLINE void values_of(
     const float *weights, const float *values, size_t S, size_t padded, size_t D, const float *factors,
-    const Head *head, int out_kind, size_t first, size_t column, int rows, int columns) {
+    const Head *head, size_t first, size_t column, int rows, int columns) {
     vf tile[ROWS][2] = {0};
     for (size_t s = 0; s < S; s++) {
         vf v[2];
@@ -66,12 +73,12 @@ INLINE void values_of(
     }
     UNROLL for (int m = 0; m < rows; m++)
         UNROLL for (int c = 0; c < columns; c++)
-            store_as(out_kind, head->out, (first + m) * head->out_stride + column + c * W, tile[m][c] * factors[m]);
+            store_out(head, first + m, column + c * W, tile[m][c] * factors[m]);
 }
 
 INLINE void attend_rows(
     const Head *head, const float *q, const float *keys, const float *values, float *weights, size_t padded,
-    int out_kind, size_t first, int rows) {
+    size_t first, int rows) {
     size_t S = head->S, D = head->D;
     size_t s = 0;
     for (; s + 2 * W <= padded; s += 2 * W) scores_of(q, keys + s, D, padded, weights + s, rows, 2);
@@ -82,12 +89,12 @@ INLINE void attend_rows(
 
     size_t d = 0;
     for (; d + 2 * W <= D; d += 2 * W)
-        values_of(weights, values + d, S, padded, D, factors, head, out_kind, first, d, rows, 2);
-    if (d < D) values_of(weights, values + d, S, padded, D, factors, head, out_kind, first, d, rows, 1);
+        values_of(weights, values + d, S, padded, D, factors, head, first, d, rows, 2);
+    if (d < D) values_of(weights, values + d, S, padded, D, factors, head, first, d, rows, 1);
 }
 
-// Queries, keys and values in float32. out_kind: of the result.
-static void attend_float32(const Head *head, int out_kind, float *memory) {
+// Queries, keys and values in float32.
+static void attend_float32(const Head *head, float *memory) {
     size_t R = head->R, S = head->S, D = head->D;
     size_t padded = round_up(S, W);
     float *keys = memory;                     // [D, padded]
@@ -111,7 +118,7 @@ static void attend_float32(const Head *head, int out_kind, float *memory) {
             const float *query = (const float *)head->queries + (first + m) * head->query_stride;
             for (size_t d = 0; d < D; d += W) store(q + m * D + d, load(query + d) * scale);
         }
-#define CASE(n) case n: attend_rows(head, q, keys, values, weights, padded, out_kind, first, n); break;
+#define CASE(n) case n: attend_rows(head, q, keys, values, weights, padded, first, n); break;
         switch (rows) {
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #if defined(__AVX512F__)
@@ -211,7 +218,7 @@ INLINE float soften_bfloat16(const float *row, size_t S, size_t padded, float fa
     return _mm512_reduce_add_ps(sums);
 }
 
-// All in bfloat16. D is a multiple of 32. Queries have rows to read after the last one.
+// Queries, keys and values in bfloat16. D is a multiple of 32. Queries have rows to read after the last one.
 static void attend_bfloat16(const Head *head, float *memory) {
     size_t R = head->R, S = head->S, D = head->D;
     size_t padded = round_up(S, 32);
@@ -229,19 +236,18 @@ static void attend_bfloat16(const Head *head, float *memory) {
         size_t rows = R - first < 32 ? R - first : 32;
         const uint16_t *q = (const uint16_t *)head->queries + first * head->query_stride;
         for (size_t s = 0; s < padded; s += 32)
-            tiles_of(q, head->query_stride, D, keys + s * (D / 2), scores + s, padded, rows <= 16);
+            tiles_of(BFLOAT16, q, 2 * head->query_stride, 2 * D, keys + s * (D / 2), scores + s, padded, rows <= 16);
 
         float totals[32];
         for (size_t m = 0; m < rows; m++)
             totals[m] = soften_bfloat16(scores + m * padded, S, padded, factor, weights + m * padded);
 
         for (size_t d = 0; d < D; d += 32) {
-            tiles_of(weights, padded, padded, values + d * padded / 2, sums, 32, rows <= 16);
+            tiles_of(BFLOAT16, weights, 2 * padded, 2 * padded, values + d * padded / 2, sums, 32, rows <= 16);
             for (size_t m = 0; m < rows; m++) {
                 float share = 1 / totals[m];
-                uint16_t *out = (uint16_t *)head->out + (first + m) * head->out_stride + d;
-                store_bf16(out, load(sums + m * 32) * share);
-                store_bf16(out + W, load(sums + m * 32 + W) * share);
+                store_out(head, first + m, d, load(sums + m * 32) * share);
+                store_out(head, first + m, d + W, load(sums + m * 32 + W) * share);
             }
         }
     }
@@ -258,7 +264,7 @@ INLINE int attention_kind(int kind, size_t D) {
     return FLOAT32;
 }
 
-// memory: attention_floats of the text's length.
+// kind: of the model. memory: attention_floats of the text's length.
 static void attend(int kind, const Head *head, float *memory) {
 #if HAS_TILES
     if (attention_kind(kind, head->D) == BFLOAT16) {
@@ -266,5 +272,5 @@ static void attend(int kind, const Head *head, float *memory) {
         return;
     }
 #endif
-    attend_float32(head, kind, memory);
+    attend_float32(head, memory);
 }

@@ -1,13 +1,13 @@
 """The encoder of BERT in C (encode.c), called through ctypes, which frees Python's lock meanwhile.
 
 Letters: T tokens of all texts of a batch, R tokens that are read, H hidden size, E embedding size, V rows of a table of
-words, G groups of 32 numbers.
+words, G groups of 32 numbers, O outputs and I inputs of a linear layer.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from threading import local
 from typing import Any
@@ -19,15 +19,31 @@ from bothways.base.errors import InputError
 from bothways.core.library import LONG, POINTER, Core
 
 Array = NDArray[np.float32]
-KINDS = {"float32": 0, "bfloat16": 1}
+KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
+NUMBERS: dict[str, Any] = {  # of packed weights; numpy lacks bfloat16
+    "float32": np.float32,
+    "bfloat16": np.uint16,
+    "int8": np.int8,
+}
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 MULTIPLE = 32  # of the sizes of layers
 HEAD_MULTIPLE = 16
 GROUP = 32  # numbers of a packed table that share a scale
 MAX_THREADS = 64  # of one call
+WHOLE_INPUTS = 64  # inputs that are packed without further ones, in all formats
+MAX_INPUTS = 1 << 16  # of an int8 layer, whose sums are integers of 32 bits
+MAX_INTEGER = 255  # of an input of an int8 layer
 
 
 # --- structures of encode.c -------------------------------------------------------------------------------------------
+
+
+class _Format(ctypes.Structure):
+    _fields_ = (
+        ("kind", LONG),
+        ("factor", POINTER),
+        ("zero", POINTER),
+    )
 
 
 class _Linear(ctypes.Structure):
@@ -36,6 +52,9 @@ class _Linear(ctypes.Structure):
         ("bias", POINTER),
         ("inputs", LONG),
         ("outputs", LONG),
+        ("format", _Format),
+        ("scale", POINTER),
+        ("offset", POINTER),
     )
 
 
@@ -137,30 +156,75 @@ class CoreLayout:
         return ""
 
 
+class Int8Scales:
+    """What an int8 layer has beside its integers and its bias (model/int8.py).
+
+    weight_scale: float32 [O].
+    input_factor: float32 [I].
+    input_scale, input_zero: float32 [1].
+    sum_scale: the scale of sums of products, float32 [O].
+    offset: `input_zero` times the sum of an output's integers, which sums of products have too much, int32 [O].
+    """
+
+    def __init__(self, outputs: int, inputs: int) -> None:
+        self.weight_scale = np.zeros(outputs, np.float32)
+        self.input_factor = np.zeros(inputs, np.float32)
+        self.input_scale = np.zeros(1, np.float32)
+        self.input_zero = np.zeros(1, np.float32)
+        self.sum_scale = np.zeros(outputs, np.float32)
+        self.offset = np.zeros(outputs, np.int32)
+
+
 class CoreEncoder:
     """An encoder, whose weights are put into it one after another. Any number of threads may call it then."""
 
-    def __init__(self, core: Core, layout: CoreLayout, dtype: str) -> None:
-        """dtype: "float32"; or "bfloat16", for the weights and inputs of products. InputError if the core cannot."""
+    def __init__(self, core: Core, layout: CoreLayout, dtype: str, int8: Collection[str] = ()) -> None:
+        """An encoder without weights.
+
+        core: what computes.
+        layout: the sizes.
+        dtype: "float32"; or "bfloat16", for the weights and inputs of products.
+        int8: names of linear layers that are int8, such as "layers.0.attention.qkv".
+
+        InputError for what the core cannot compute.
+        """
         if dtype not in core.formats:
             raise InputError(f"dtype {dtype!r:.40}: the core has {' and '.join(core.formats)} on this processor")
         if refusal := layout.refusal():
             raise InputError(f"the core cannot compute this model: {refusal}")
+        if int8 and not core.computes_int8:
+            raise InputError(f"the core has no int8 for {core.instruction_set}")
         self.core = core
         self.layout = layout
         self.dtype = dtype
         self.kind = KINDS[dtype]
         self.shapes = parameter_shapes(layout)
+        self.scales = {name: Int8Scales(*self._int8_shape(name)) for name in int8}
 
         # Matrices of linear layers in the order in which products read them; all else as it is.
         self.panels: dict[str, NDArray[np.uint8]] = {}
         self.tables: dict[str, Array] = {}
         for name, shape in self.shapes.items():
             if is_linear(name, shape):
-                self.panels[name] = np.zeros(core.packed_size(self.kind, *shape), np.uint8)
+                kind = KINDS[self.format_of(name)]
+                self.panels[name] = np.zeros(core.packed_size(kind, *shape), np.uint8)
             else:
                 self.tables[name] = np.zeros(shape, np.float32)
         self._prepare()
+
+    def _int8_shape(self, layer: str) -> tuple[int, int]:
+        """The outputs and inputs of a layer that is int8. InputError if there is none, or if sums could overflow."""
+        name = f"{layer}.weight"
+        if name not in self.shapes or not is_linear(name, self.shapes[name]):
+            raise InputError(f"{layer}: the model has no such linear layer")
+        outputs, inputs = self.shapes[name]
+        if inputs > MAX_INPUTS:
+            raise InputError(f"{layer} has {inputs} inputs; int8 layers have at most {MAX_INPUTS}")
+        return outputs, inputs
+
+    def format_of(self, name: str) -> str:
+        """The number format of a weight of a linear layer."""
+        return "int8" if name.removesuffix(".weight") in self.scales else self.dtype
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 
@@ -174,22 +238,93 @@ class CoreEncoder:
         if name in self.tables:
             self.tables[name][start:end] = rows
             return
+        if self.format_of(name) == "int8":
+            raise ValueError(f"{name}: the layer is int8")
         rows = np.ascontiguousarray(rows, np.float32)
         self.core.pack(self.kind, address(rows), start, end, shape[1], address(self.panels[name]))
+
+    def put_int8(
+        self,
+        layer: str,
+        *,
+        weight_int8: NDArray[np.int8],
+        weight_scale: Array,
+        bias: Array,
+        input_factor: Array,
+        input_scale: float | Array,
+        input_zero: int | NDArray[Any],
+    ) -> None:
+        """Set all of a layer that is int8, with the tensors of model/int8.py.
+
+        layer: its name.
+        weight_int8: [O, I]
+        weight_scale, bias: [O]
+        input_factor: [I]
+        input_scale: one number.
+        input_zero: likewise, from 0 to 255.
+
+        ValueError for what does not fit.
+        """
+        outputs, inputs = self.shapes[f"{layer}.weight"]
+        shapes = (weight_int8.shape, weight_scale.shape, bias.shape, input_factor.shape)
+        expected = ((outputs, inputs), (outputs,), (outputs,), (inputs,))
+        if shapes != expected or weight_int8.dtype != np.int8:
+            raise ValueError(f"{layer}: {weight_int8.dtype} {shapes} do not fit int8 {expected}")
+        if not 0 <= input_zero <= MAX_INTEGER:
+            raise ValueError(f"{layer}: input_zero ({input_zero}) must be from 0 to {MAX_INTEGER}")
+
+        scales = self.scales[layer]
+        scales.weight_scale[:] = weight_scale
+        scales.input_factor[:] = input_factor
+        scales.input_scale[:] = input_scale
+        scales.input_zero[:] = input_zero
+        scales.sum_scale[:] = scales.weight_scale * scales.input_scale
+        scales.offset[:] = weight_int8.sum(1, dtype=np.int32) * int(input_zero)
+        self.tables[f"{layer}.bias"][:] = bias
+
+        rows = np.ascontiguousarray(weight_int8)
+        panels = self.panels[f"{layer}.weight"]
+        self.core.pack(KINDS["int8"], address(rows), 0, outputs, inputs, address(panels))
 
     def get(self, name: str) -> Array:
         """A parameter, float32, matrices [out, in], rounded to the number format."""
         if name in self.tables:
             return self.tables[name]
+
+        rows_OI = self.stored(name)
+        number_format = self.format_of(name)
+        if number_format == "float32":
+            return rows_OI
+        if number_format == "bfloat16":
+            return (rows_OI.astype(np.uint32) << 16).view(np.float32)
+
+        scales = self.scales[name.removesuffix(".weight")]
+        values_OI: Array = rows_OI.astype(np.float32)
+        values_OI *= scales.sum_scale[:, None]
+        values_OI *= scales.input_factor
+        return values_OI
+
+    def get_int8(self, layer: str, end: str) -> Array:
+        """A tensor of an int8 layer, float32. end: of its name, but for the bias: "weight_int8", "weight_scale",
+        "input_factor", "input_scale" or "input_zero"."""
+        if end == "weight_int8":
+            return self.stored(f"{layer}.weight").astype(np.float32)
+        values: Array = getattr(self.scales[layer], end)
+        return values
+
+    def stored(self, name: str) -> NDArray[Any]:
+        """The weight of a linear layer [out, in] as the core has it: float32, bits of bfloat16, or integers."""
         outputs, inputs = self.shapes[name]
-        is_float32 = self.dtype == "float32"
-        numbers = self.panels[name].view(np.float32 if is_float32 else np.uint16)
-        width = self.core.packed_size(self.kind, 1, inputs) // (inputs * numbers.itemsize)  # outputs of a panel
+        number_format = self.format_of(name)
+        numbers = self.panels[name].view(NUMBERS[number_format])
+        # Outputs of a panel, which a matrix with one output fills.
+        width = self.core.packed_size(KINDS[number_format], 1, WHOLE_INPUTS) // (WHOLE_INPUTS * numbers.itemsize)
         per_word = 4 // numbers.itemsize
 
-        panels = numbers.reshape(-1, inputs // per_word, width, per_word)
-        rows: NDArray[Any] = panels.swapaxes(1, 2).reshape(-1, inputs)[:outputs]
-        return rows if is_float32 else (rows.astype(np.uint32) << 16).view(np.float32)
+        num_panels = -(-outputs // width)
+        panels = numbers.reshape(num_panels, -1, width, per_word)
+        rows_OI: NDArray[Any] = panels.swapaxes(1, 2).reshape(num_panels * width, -1)
+        return rows_OI[:outputs, :inputs]
 
     # --- computing ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +424,7 @@ class CoreEncoder:
     # --- structures that hold addresses -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("core", "layout", "dtype", "kind", "shapes", "panels", "tables")
+        names = ("core", "layout", "dtype", "kind", "shapes", "scales", "panels", "tables")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -322,12 +457,22 @@ class CoreEncoder:
 
     def _linear(self, name: str) -> _Linear:
         outputs, inputs = self.shapes[f"{name}.weight"]
-        return _Linear(
+        linear = _Linear(
             panels=address(self.panels[f"{name}.weight"]),
             bias=address(self.tables[f"{name}.bias"]),
             inputs=inputs,
             outputs=outputs,
+            format=_Format(kind=self.kind),
         )
+        if scales := self.scales.get(name):
+            linear.format = _Format(
+                kind=KINDS["int8"],
+                factor=address(scales.input_factor),
+                zero=address(scales.input_zero),
+            )
+            linear.scale = address(scales.sum_scale)
+            linear.offset = address(scales.offset)
+        return linear
 
     def _norm(self, name: str) -> _Norm:
         return _Norm(scale=address(self.tables[f"{name}.weight"]), shift=address(self.tables[f"{name}.bias"]))
@@ -387,8 +532,32 @@ class PackedTable:
         table = address(self.codes), address(self.scales_VG), self.bits, *self.shape
         done = self.core.unpack_rows(*table, address(ids_n), len(ids_n), address(out))
         if done < len(ids_n):
-            raise InputError(f"token {done} has the id {ids_n[done]}; ids are from 0 to {self.shape[0] - 1}")
+            raise _id_error(done, ids_n, self.shape[0])
         return out
+
+
+class Int8Table:
+    """A table of integers with a scale for each row, whose rows become float32 as they are used."""
+
+    def __init__(self, core: Core, integers_VE: NDArray[np.int8], scales_V: Array) -> None:
+        self.core = core
+        self.integers_VE = np.ascontiguousarray(integers_VE)
+        self.scales_V = np.ascontiguousarray(scales_V, np.float32)
+
+    def rows(self, ids_n: NDArray[Any]) -> Array:
+        """Rows of the table, float32 [n, E]. InputError for an id out of range."""
+        ids_n = np.ascontiguousarray(ids_n, np.int32)
+        num_rows, size = self.integers_VE.shape
+        out = np.empty((len(ids_n), size), np.float32)
+        table = address(self.integers_VE), address(self.scales_V), num_rows, size
+        done = self.core.scale_rows(*table, address(ids_n), len(ids_n), address(out))
+        if done < len(ids_n):
+            raise _id_error(done, ids_n, num_rows)
+        return out
+
+
+def _id_error(place: int, ids_n: NDArray[np.int32], num_rows: int) -> InputError:
+    return InputError(f"token {place} has the id {ids_n[place]}; ids are from 0 to {num_rows - 1}")
 
 
 def address(values: NDArray[Any] | None) -> int | None:

@@ -29,7 +29,7 @@ typedef struct {
 
 // core.py has the same fields.
 typedef struct {
-    int64_t kind, activation;
+    int64_t kind, activation;  // kind: of attention, and of layers that are not INT8
     int64_t hidden, embedding, heads, head_size, inner;
     int64_t positions, position_offset, segments, depth;  // numbers of rows; the place of a text's first token; layers
     double epsilon;
@@ -124,10 +124,10 @@ static Group next_group(const Batch *batch, int64_t first, int64_t row) {
 typedef struct {
     float *states;       // [T, H]
     float *sums;         // [T, H] or [T, E]
-    void *inputs;        // [T, H] of the model's kind; in float32, the states themselves
+    void *inputs;        // [T, H] or [T, E] in the format of what reads them; in float32, the states are read
     void *qkv;           // [T, 3, A, D] of the kind of attention
     void *queries;       // [R, A, D], in the last layer if not all tokens are read
-    void *attended;      // [T, A, D] of the model's kind
+    void *attended;      // [T, A, D] in the format of what reads them
     void *inner;         // [T, I] likewise
     int64_t *query_starts;  // [texts + 1] first row of each text among those that are read
     float *own;          // of each thread, own_floats
@@ -148,11 +148,11 @@ static size_t divide(const Model *model, size_t T, size_t S, int threads, uintpt
     size_t hidden = model->hidden, embedding = model->embedding;
     size_t widest = hidden > embedding ? hidden : embedding;
     size_t attended = model->heads * model->head_size;
-    size_t bytes = bytes_of(model->kind);
+    size_t bytes = bytes_of(model->kind);  // at most: inputs of INT8 have fewer
 
     parts->states = take(&end, 4 * rows * hidden);
     parts->sums = take(&end, 4 * rows * widest);
-    parts->inputs = model->kind == FLOAT32 ? parts->states : take(&end, bytes * rows * widest);
+    parts->inputs = take(&end, 2 * rows * widest);
     parts->qkv = take(&end, 4 * rows * 3 * attended);
     parts->queries = take(&end, 4 * rows * attended);
     parts->attended = take(&end, bytes * rows * attended);
@@ -172,10 +172,10 @@ INLINE float sum_of_all(const vf *sums, int count) {
     return sum_of(sum);
 }
 
-// norm(x + y) (Ba 2016): a row of H numbers with mean 0 and variance 1, scaled and shifted, to x; and its numbers as the
-// input of a product to `narrow`, unless it is 0. y may be 0: norm(x).
+// norm(x + y) (Ba 2016): a row of H numbers with mean 0 and variance 1, scaled and shifted, to x; and its numbers in a
+// format to `inputs`, unless it is 0. y may be 0: norm(x).
 INLINE void add_and_normalize(
-    float *x, const float *y, size_t H, const Norm *norm, float epsilon, uint16_t *narrow) {
+    float *x, const float *y, size_t H, const Norm *norm, float epsilon, Format format, void *inputs) {
     enum { PARTS = 4, STEP = PARTS * W };  // sums that do not wait for each other
     vf sums[PARTS] = {0}, squares[PARTS] = {0};
     for (size_t h = 0; h < H; h += STEP)
@@ -200,21 +200,25 @@ INLINE void add_and_normalize(
     for (size_t h = 0; h < H; h += W) {
         vf normal = (load(x + h) - mean) * factor * load(norm->scale + h) + load(norm->shift + h);
         store(x + h, normal);
-        if (narrow) store_bf16(narrow + h, normal);
+        if (inputs) store_as(format, inputs, h, h, normal);
     }
 }
 
-// Where the inputs of a product for a row of `width` numbers are, in a model whose products are not in float32.
-INLINE uint16_t *narrow_row(const Model *model, const Memory *memory, size_t row, size_t width) {
-    return model->kind == FLOAT32 ? 0 : (uint16_t *)memory->inputs + row * width;
+// Where a layer's inputs are stored for a row of `width` numbers; 0 if it reads the states, or there is no layer.
+INLINE void *input_row(const Memory *memory, const Linear *reader, size_t row, size_t width) {
+    if (!reader || reader->format.kind == FLOAT32) return 0;
+    return (char *)memory->inputs + row * width * bytes_of(reader->format.kind);
 }
 
-// Rows of states = norm(states + sums), and their inputs.
-static void add_and_norm(const Model *model, const Norm *norm, const Memory *memory, Range rows) {
+// Rows of states = norm(states + sums), and the inputs of the layer that reads them, if there is one.
+static void add_and_norm(
+    const Model *model, const Norm *norm, const Memory *memory, Range rows, const Linear *reader) {
     size_t H = model->hidden;
+    Format format = reader ? reader->format : (Format){0};
     for (size_t row = rows.first; row < rows.last; row++) {
         float *x = memory->states + row * H;
-        add_and_normalize(x, memory->sums + row * H, H, norm, model->epsilon, narrow_row(model, memory, row, H));
+        void *inputs = input_row(memory, reader, row, H);
+        add_and_normalize(x, memory->sums + row * H, H, norm, model->epsilon, format, inputs);
     }
 }
 
@@ -223,6 +227,7 @@ static void embed(const Model *model, const Batch *batch, const Group *group, co
     size_t E = model->embedding;
     int is_wide = model->widen.outputs != 0;
     float *states = is_wide ? memory->sums : memory->states;
+    const Linear *reader = is_wide ? &model->widen : &model->layers->qkv;
 
     for (size_t text = texts.first; text < texts.last; text++) {
         int64_t start = batch->starts[group->first + text];
@@ -238,20 +243,22 @@ static void embed(const Model *model, const Batch *batch, const Group *group, co
                 if (model->segments) sum += load(segment + e);
                 store(x + e, sum + load(position + e));
             }
-            add_and_normalize(x, 0, E, &model->norm, model->epsilon, narrow_row(model, memory, row, E));
+            void *inputs = input_row(memory, reader, row, E);
+            add_and_normalize(x, 0, E, &model->norm, model->epsilon, reader->format, inputs);
         }
     }
 }
 
-static Range panels_for(const Model *model, const Linear *l, int thread, int threads) {
-    return share(panels_of(model->kind, l->outputs), thread, threads);
-}
-
 // A thread's part of the outputs of a layer for rows of inputs.
 static void multiply(
-    const Model *model, const void *inputs, size_t rows, const Linear *l, const Target *to, int thread, int threads) {
-    Range panels = panels_for(model, l, thread, threads);
-    product(model->kind, inputs, rows, l, panels.first, panels.last, to);
+    const void *inputs, size_t rows, const Linear *l, const Target *to, int thread, int threads) {
+    Range panels = share(panels_of(l->format.kind, l->outputs), thread, threads);
+    product(inputs, rows, l, panels.first, panels.last, to);
+}
+
+// What a layer reads: the states, or its inputs.
+INLINE const void *inputs_of(const Memory *memory, const Linear *l) {
+    return l->format.kind == FLOAT32 ? memory->states : memory->inputs;
 }
 
 // Rows of what is read, to the front. They ascend, so that none is overwritten before it is read.
@@ -265,38 +272,37 @@ static void project(
     const Model *model, const Layer *layer, const Group *group, const Memory *memory, int is_last, int thread,
     int threads) {
     size_t attended = model->heads * model->head_size;
-    int kind = attention_kind(model->kind, model->head_size);
-    Target all = {memory->qkv, 3 * attended, kind, NONE};
+    const Linear *qkv = &layer->qkv;
+    const void *inputs = inputs_of(memory, qkv);
+    Target all = {memory->qkv, 3 * attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE};
     if (!is_last) {
-        multiply(model, memory->inputs, group->T, &layer->qkv, &all, thread, threads);
+        multiply(inputs, group->T, qkv, &all, thread, threads);
         return;
     }
 
     // A panel may hold the last queries and the first keys.
-    size_t panel = panel_of(model->kind), panels = panels_of(model->kind, layer->qkv.outputs);
-    size_t first_keys = attended / panel;
-    Range part = share(panels - first_keys, thread, threads);
-    product(model->kind, memory->inputs, group->T, &layer->qkv, first_keys + part.first, first_keys + part.last, &all);
+    size_t first_keys = attended / panel_of(qkv->format.kind);
+    Range part = share(panels_of(qkv->format.kind, qkv->outputs) - first_keys, thread, threads);
+    product(inputs, group->T, qkv, first_keys + part.first, first_keys + part.last, &all);
 }
 
 // The queries of the tokens that are read, whose inputs are in front.
 static void project_queries(
     const Model *model, const Layer *layer, const Group *group, const Memory *memory, int thread, int threads) {
     size_t attended = model->heads * model->head_size;
-    int kind = attention_kind(model->kind, model->head_size);
-    Target to = {memory->queries, attended, kind, NONE};
+    Target to = {memory->queries, attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE};
 
     Linear queries = layer->qkv;
     queries.outputs = attended;
-    multiply(model, memory->inputs, group->R, &queries, &to, thread, threads);
+    multiply(inputs_of(memory, &queries), group->R, &queries, &to, thread, threads);
 }
 
-// The heads of all texts of a group, of which a thread computes some.
+// The heads of all texts of a group, of which a thread computes some, in the format of what reads them.
 static void attend_group(
-    const Model *model, const Batch *batch, const Group *group, const Memory *memory, int is_last, int thread,
-    int threads) {
+    const Model *model, const Batch *batch, const Group *group, const Memory *memory, Format format, int is_last,
+    int thread, int threads) {
     size_t A = model->heads, D = model->head_size;
-    size_t bytes = bytes_of(attention_kind(model->kind, D)), out_bytes = bytes_of(model->kind);
+    size_t bytes = bytes_of(attention_kind(model->kind, D)), out_bytes = bytes_of(format.kind);
     Range part = share((group->last - group->first) * A, thread, threads);
 
     for (size_t index = part.first; index < part.last; index++) {
@@ -316,6 +322,8 @@ static void attend_group(
             .keys = qkv + A * D * bytes,
             .values = qkv + 2 * A * D * bytes,
             .out = (char *)memory->attended + (first * A + a) * D * out_bytes,
+            .format = format,
+            .column = a * D,
             .query_stride = is_last ? A * D : 3 * A * D,
             .stride = 3 * A * D,
             .out_stride = A * D,
@@ -347,8 +355,9 @@ typedef struct {
     int thread, threads;
 } Work;
 
-// One thread's part of a layer. rows: of the tokens after attention.
-static void compute_layer(const Work *work, const Layer *layer, const Group *group, int is_last) {
+// One thread's part of a layer. next: the layer that reads its states, or 0.
+static void compute_layer(
+    const Work *work, const Layer *layer, const Layer *next, const Group *group, int is_last) {
     const Model *model = work->model;
     const Batch *batch = work->batch;
     const Memory *memory = work->memory;
@@ -362,32 +371,52 @@ static void compute_layer(const Work *work, const Layer *layer, const Group *gro
         if (thread == 0) {
             const int64_t *rows = batch->rows + group->row;
             take_rows(memory->states, 4 * H, rows, group->R, group->start);
-            if (model->kind != FLOAT32)
-                take_rows(memory->inputs, bytes_of(model->kind) * H, rows, group->R, group->start);
+            int kind = layer->qkv.format.kind;
+            if (kind != FLOAT32) take_rows(memory->inputs, bytes_of(kind) * H, rows, group->R, group->start);
             find_query_starts(batch, group, memory->query_starts);
         }
         wait_for_all(barrier);
         project_queries(model, layer, group, memory, thread, threads);
         wait_for_all(barrier);
     }
-    attend_group(model, batch, group, memory, is_last, thread, threads);
+    attend_group(model, batch, group, memory, layer->attention_output.format, is_last, thread, threads);
     wait_for_all(barrier);
 
     size_t rows = is_last ? group->R : group->T;
     Range own_rows = share(rows, thread, threads);
-    Target to_sums = {memory->sums, H, FLOAT32, NONE};
-    multiply(model, memory->attended, rows, &layer->attention_output, &to_sums, thread, threads);
+    Target to_sums = {memory->sums, H, {.kind = FLOAT32}, NONE};
+    multiply(memory->attended, rows, &layer->attention_output, &to_sums, thread, threads);
     wait_for_all(barrier);
-    add_and_norm(model, &layer->attention_norm, memory, own_rows);
+    add_and_norm(model, &layer->attention_norm, memory, own_rows, &layer->inner);
     wait_for_all(barrier);
 
-    Target to_inner = {memory->inner, model->inner, model->kind, model->activation};
-    multiply(model, memory->inputs, rows, &layer->inner, &to_inner, thread, threads);
+    Target to_inner = {memory->inner, model->inner, layer->output.format, model->activation};
+    multiply(inputs_of(memory, &layer->inner), rows, &layer->inner, &to_inner, thread, threads);
     wait_for_all(barrier);
-    multiply(model, memory->inner, rows, &layer->output, &to_sums, thread, threads);
+    multiply(memory->inner, rows, &layer->output, &to_sums, thread, threads);
     wait_for_all(barrier);
-    add_and_norm(model, &layer->output_norm, memory, own_rows);
+    add_and_norm(model, &layer->output_norm, memory, own_rows, next ? &next->qkv : 0);
     wait_for_all(barrier);
+}
+
+// ALBERT looks tokens up in a narrow table: their states from their embeddings, and the inputs of the first layer.
+static void widen(const Work *work, const Group *group) {
+    const Model *model = work->model;
+    const Memory *memory = work->memory;
+    size_t H = model->hidden;
+    const void *narrow = model->widen.format.kind == FLOAT32 ? memory->sums : memory->inputs;
+    Target to = {memory->states, H, {.kind = FLOAT32}, NONE};
+    multiply(narrow, group->T, &model->widen, &to, work->thread, work->threads);
+    wait_for_all(work->barrier);
+
+    const Linear *reader = &model->layers->qkv;
+    Range rows = share(group->T, work->thread, work->threads);
+    for (size_t row = rows.first; row < rows.last; row++) {
+        void *inputs = input_row(memory, reader, row, H);
+        for (size_t h = 0; inputs && h < H; h += W)
+            store_as(reader->format, inputs, h, h, load(memory->states + row * H + h));
+    }
+    wait_for_all(work->barrier);
 }
 
 static void compute_group(const Work *work, const Group *group) {
@@ -397,22 +426,12 @@ static void compute_group(const Work *work, const Group *group) {
 
     embed(model, work->batch, group, memory, share(group->last - group->first, work->thread, work->threads));
     wait_for_all(work->barrier);
-    if (model->widen.outputs) {  // ALBERT looks tokens up in a narrow table
-        const void *narrow_states = model->kind == FLOAT32 ? memory->sums : memory->inputs;
-        Target to = {memory->states, H, FLOAT32, NONE};
-        multiply(model, narrow_states, group->T, &model->widen, &to, work->thread, work->threads);
-        wait_for_all(work->barrier);
+    if (model->widen.outputs) widen(work, group);
 
-        Range rows = share(group->T, work->thread, work->threads);
-        for (size_t row = rows.first; row < rows.last && model->kind != FLOAT32; row++)
-            for (size_t h = 0; h < H; h += W)
-                store_bf16(narrow_row(model, memory, row, H) + h, load(memory->states + row * H + h));
-        wait_for_all(work->barrier);
-    }
-
-    for (int64_t layer = 0; layer < model->depth; layer++) {
-        int is_last = work->batch->rows && layer == model->depth - 1;
-        compute_layer(work, model->layers + layer, group, is_last);
+    for (int64_t index = 0; index < model->depth; index++) {
+        const Layer *layer = model->layers + index;
+        int is_last = index == model->depth - 1;
+        compute_layer(work, layer, is_last ? 0 : layer + 1, group, work->batch->rows && is_last);
     }
 
     Range rows = share(group->R, work->thread, work->threads);
@@ -553,7 +572,7 @@ EXPORT(void, attend_ragged)(
     Batch batch = {.starts = starts, .N = N};
     Group group = {.last = N, .T = starts[N], .R = starts[N]};
     Memory parts = {.qkv = (void *)qkv, .attended = out, .own = memory};
-    attend_group(&model, &batch, &group, &parts, 0, 0, 1);
+    attend_group(&model, &batch, &group, &parts, (Format){.kind = kind}, 0, 0, 1);
 #if HAS_TILES
     _tile_release();
 #endif
@@ -561,13 +580,36 @@ EXPORT(void, attend_ragged)(
 
 // x = norm(x + y) for T rows of H numbers, in float32.
 EXPORT(void, add_norm)(float *x, const float *y, int64_t T, int64_t H, const float *scale, const float *shift, double epsilon) {
-    Model model = {.kind = FLOAT32, .hidden = H, .epsilon = epsilon};
+    Model model = {.hidden = H, .epsilon = epsilon};
     Norm norm = {scale, shift};
     Memory parts = {.states = x, .sums = (float *)y};
-    add_and_norm(&model, &norm, &parts, (Range){0, T});
+    add_and_norm(&model, &norm, &parts, (Range){0, T}, 0);
 }
 
 // An activation of n numbers, a multiple of 16, as of those that are stored in a number format; in place, in float32.
 EXPORT(void, activate)(int activation, int kind, float *x, int64_t n) {
     for (int64_t i = 0; i < n; i += W) store(x + i, activated(activation, kind, load(x + i)));
+}
+
+// Rows x [T, K] as inputs of a layer, in its format.
+EXPORT(void, store_inputs)(const Linear *reader, const float *x, int64_t T, void *out) {
+    for (int64_t row = 0; row < T; row++)
+        for (int64_t k = 0; k < reader->inputs; k += W) {
+            size_t place = row * reader->inputs + k;
+            store_as(reader->format, out, place, k, load(x + place));
+        }
+}
+
+// act(x W + b) of T rows in a layer's format, after which there are SPARE_ROWS to read; to out [T, N], in float32, or in
+// the format of the layer that reads them.
+EXPORT(void, multiply_rows)(
+    const Linear *l, const void *x, int64_t T, int activation, const Linear *reader, void *out) {
+#if HAS_TILES
+    configure_tiles();
+#endif
+    Target to = {out, l->outputs, reader ? reader->format : (Format){.kind = FLOAT32}, activation};
+    multiply(x, T, l, &to, 0, 1);
+#if HAS_TILES
+    _tile_release();
+#endif
 }

@@ -44,11 +44,15 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "attend_ragged": (None, INT, POINTER, POINTER, LONG, LONG, LONG, POINTER, POINTER),
     "add_norm": (None, POINTER, POINTER, LONG, LONG, POINTER, POINTER, DOUBLE),
     "activate": (None, INT, INT, POINTER, LONG),
+    "store_inputs": (None, POINTER, POINTER, LONG, POINTER),
+    "multiply_rows": (None, POINTER, POINTER, LONG, INT, POINTER, POINTER),
     # product.c
     "packed_size": (LONG, INT, LONG, LONG),
+    "has_int8": (INT,),
     "pack": (None, INT, POINTER, LONG, LONG, LONG, POINTER),
     # packed.c
     "unpack_rows": (LONG, POINTER, POINTER, INT, LONG, LONG, POINTER, LONG, POINTER),
+    "scale_rows": (LONG, POINTER, POINTER, LONG, LONG, POINTER, LONG, POINTER),
 }
 
 
@@ -56,6 +60,7 @@ class Core:
     """The functions of the library for one instruction set, as attributes: core.encode_batch(...).
 
     formats: the number formats in which it computes, the fastest last.
+    computes_int8: whether some layers of a model may be int8.
     """
 
     def __init__(self, library: ctypes.CDLL, instruction_set: str) -> None:
@@ -73,6 +78,7 @@ class Core:
             function.restype = returns
             function.argtypes = arguments
             setattr(self, name, function)
+        self.computes_int8 = bool(self.has_int8())
 
     def __getattr__(self, name: str) -> Any:
         """Of functions that are not there; type checkers learn from this method that there are some."""

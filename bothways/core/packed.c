@@ -1,4 +1,5 @@
-// Rows of a matrix of 4 to 8 bits with a scale for each 32 numbers, as formats/packed.py stores them.
+// Rows of a table of words that is stored in few bits: of 4 to 8 bits with a scale for each 32 numbers, as
+// formats/packed.py has them; or of 8 bits with a scale for each row, as model/int8.py has them.
 
 #include "vectors.h"
 
@@ -40,6 +41,20 @@ EXPORT(int64_t, unpack_rows)(
                 out[i * columns + first + k] = (values[k] - middle) * scale;
             }
         }
+    }
+    return n;
+}
+
+// Rows `ids` of integers [rows, columns], times the scale of each row, to out [n, columns]. The number of rows that were
+// written: fewer than n if an id is out of range.
+EXPORT(int64_t, scale_rows)(
+    const int8_t *integers, const float *scales, int64_t rows, int64_t columns, const int32_t *ids, int64_t n,
+    float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= rows) return i;
+        const int8_t *row = integers + ids[i] * columns;
+        float scale = scales[ids[i]];
+        for (int64_t k = 0; k < columns; k++) out[i * columns + k] = row[k] * scale;
     }
     return n;
 }

@@ -1,38 +1,59 @@
 // Products of rows with the weights of a linear layer, which are packed once in the order in which they are read.
 //
 // Letters: T rows, K inputs, N outputs. A panel holds the weights of PANEL neighbouring outputs, input after input; a
-// word of 32 bits is one float, or two bfloat16 of consecutive inputs. Each output is a sum over K in one order, whatever
-// the number of rows and threads, so that neither changes a bit.
+// word of 32 bits is one float, or two bfloat16 or four integers of consecutive inputs. Each output is a sum over K in one
+// order, whatever the number of rows and threads, so that neither changes a bit.
+//
+// INT8 (Jacob 2018): weights are integers with a scale for each output, inputs integers from 0 to 255, of which `zero`
+// stands for 0. model/int8.py is the specification.
 
 #include "vectors.h"
 
 #if defined(__AMX_BF16__)
 #define HAS_BFLOAT16 1
 #define HAS_TILES 1
-enum { PANEL_BFLOAT16 = 32 };
+enum { PANEL_BFLOAT16 = 32, PANEL_INT8 = 32 };
+enum { INT8_STEP = 64 };  // inputs of a tile's row
 #elif defined(__AVX512BF16__)
 #define HAS_BFLOAT16 1
-enum { PANEL_BFLOAT16 = W * NV };
+enum { PANEL_BFLOAT16 = W * NV, PANEL_INT8 = W * NV, INT8_STEP = 4 };
 #else
-enum { PANEL_BFLOAT16 = W * NV };
+enum { PANEL_BFLOAT16 = W * NV, PANEL_INT8 = W * NV, INT8_STEP = 4 };
 #endif
 
 enum { PANEL_FLOAT32 = W * NV };
 
-INLINE size_t panel_of(int kind) { return kind == FLOAT32 ? PANEL_FLOAT32 : PANEL_BFLOAT16; }
+// The number of outputs of a panel.
+INLINE size_t panel_of(int kind) {
+    return kind == FLOAT32 ? PANEL_FLOAT32 : kind == BFLOAT16 ? PANEL_BFLOAT16 : PANEL_INT8;
+}
 
 // x W + b
 typedef struct {
-    const uint32_t *panels;  // [N / PANEL, K / numbers of a word, PANEL], after the last output zeros
+    const uint32_t *panels;  // [N / PANEL, packed K / numbers of a word, PANEL], after the last output zeros
     const float *bias;       // [N]
     int64_t inputs, outputs; // K and N, multiples of 32
+    Format format;           // of the inputs, and its kind is that of the weights
+    const float *scale;      // [N] of INT8: x W is scale (sum - offset)
+    const int32_t *offset;   // [N] of INT8: zero times the sum of an output's weights
 } Linear;
 
 INLINE size_t panels_of(int kind, size_t outputs) { return (outputs + panel_of(kind) - 1) / panel_of(kind); }
 
+// Inputs of a panel. Those beyond K have weights of zero, so that it does not matter what is read after a row.
+INLINE size_t packed_inputs(int kind, size_t inputs) { return kind == INT8 ? round_up(inputs, INT8_STEP) : inputs; }
+
 // Bytes of the packed weights of a layer.
 EXPORT(int64_t, packed_size)(int kind, int64_t outputs, int64_t inputs) {
-    return panels_of(kind, outputs) * panel_of(kind) * inputs * bytes_of(kind);
+    return panels_of(kind, outputs) * panel_of(kind) * packed_inputs(kind, inputs) * bytes_of(kind);
+}
+
+EXPORT(int, has_int8)(void) {
+#if HAS_INT8
+    return 1;
+#else
+    return 0;
+#endif
 }
 
 static uint16_t to_bf16(float x) {
@@ -42,59 +63,77 @@ static uint16_t to_bf16(float x) {
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// Rows `first` to `last` of weight [N, K] into panels [..]; the caller has zeroed these. rows: the first one's address.
-EXPORT(void, pack)(int kind, const float *rows, int64_t first, int64_t last, int64_t inputs, void *panels) {
+// Rows `first` to `last` of weight [N, K] into panels [..]; the caller has zeroed these. rows: the first one's address, of
+// float32; of INT8, integers.
+EXPORT(void, pack)(int kind, const void *rows, int64_t first, int64_t last, int64_t inputs, void *panels) {
     size_t panel = panel_of(kind);
     size_t per_word = 4 / bytes_of(kind);
 
     for (int64_t output = first; output < last; output++) {
-        const float *row = rows + (output - first) * inputs;
-        size_t start = output / panel * panel * inputs + output % panel * per_word;
+        size_t row = (output - first) * inputs;
+        size_t start = output / panel * panel * packed_inputs(kind, inputs) + output % panel * per_word;
         for (int64_t k = 0; k < inputs; k++) {
             size_t place = start + k / per_word * per_word * panel + k % per_word;
-            if (kind == FLOAT32) ((float *)panels)[place] = row[k];
-            else ((uint16_t *)panels)[place] = to_bf16(row[k]);
+            if (kind == FLOAT32) ((float *)panels)[place] = ((const float *)rows)[row + k];
+            else if (kind == BFLOAT16) ((uint16_t *)panels)[place] = to_bf16(((const float *)rows)[row + k]);
+            else ((int8_t *)panels)[place] = ((const int8_t *)rows)[row + k];
         }
     }
 }
 
-// Where the outputs of a product go: y = act(x W + b), in a number format.
+// Where the outputs of a product go: y = act(x W + b), as inputs of what reads them.
 typedef struct {
     void *rows;
     size_t stride;   // numbers from one row to the next
-    int kind;
+    Format format;
     int activation;
 } Target;
 
-// A vector of outputs from its sums, to row and column of the target.
-INLINE void finish(const Linear *l, const Target *to, int kind, int activation, size_t row, size_t column, vf sums) {
-    vf y = activated(activation, kind, sums + load(l->bias + column));
-    store_as(kind, to->rows, row * to->stride + column, y);
+// x W + b from the sums of a vector of outputs, which are integers for weights of INT8.
+INLINE vf outputs_of(const Linear *l, int kind, size_t column, vf sums) {
+    vf bias = load(l->bias + column);
+    if (kind != INT8) return sums + bias;
+    vi integers = (vi)sums - *(const vi_any *)(l->offset + column);
+    return __builtin_convertvector(integers, vf) * load(l->scale + column) + bias;
 }
 
 // Rows of a panel's sums [rows, panel], of which `columns` are outputs, to the target.
+// kind: of the weights. out_kind and activation are those of the target.
 INLINE void finish_rows_as(
-    const Linear *l, const Target *to, int kind, int activation,
+    const Linear *l, const Target *to, int kind, int out_kind, int activation,
     const float *sums, size_t panel, size_t row, size_t rows, size_t column, size_t columns) {
+    Format format = {out_kind, to->format.factor, to->format.zero};
     for (size_t m = 0; m < rows; m++)
-        for (size_t c = 0; c < columns; c += W)
-            finish(l, to, kind, activation, row + m, column + c, load(sums + m * panel + c));
+        for (size_t c = 0; c < columns; c += W) {
+            vf y = activated(activation, out_kind, outputs_of(l, kind, column + c, load(sums + m * panel + c)));
+            store_as(format, to->rows, (row + m) * to->stride + column + c, column + c, y);
+        }
 }
 
 // The same, compiled for each number format and activation that is common.
+INLINE void finish_rows_of(
+    const Linear *l, const Target *to, int kind,
+    const float *sums, size_t panel, size_t row, size_t rows, size_t column, size_t columns) {
+    int out_kind = to->format.kind;
+    if (to->activation == NONE && out_kind == FLOAT32)
+        finish_rows_as(l, to, kind, FLOAT32, NONE, sums, panel, row, rows, column, columns);
+    else if (to->activation == NONE && out_kind == BFLOAT16)
+        finish_rows_as(l, to, kind, BFLOAT16, NONE, sums, panel, row, rows, column, columns);
+    else if (to->activation == GELU && out_kind == FLOAT32)
+        finish_rows_as(l, to, kind, FLOAT32, GELU, sums, panel, row, rows, column, columns);
+    else if (to->activation == GELU && out_kind == BFLOAT16)
+        finish_rows_as(l, to, kind, BFLOAT16, GELU, sums, panel, row, rows, column, columns);
+    else if (to->activation == GELU)
+        finish_rows_as(l, to, kind, INT8, GELU, sums, panel, row, rows, column, columns);
+    else
+        finish_rows_as(l, to, kind, out_kind, to->activation, sums, panel, row, rows, column, columns);
+}
+
 static void finish_rows(
     const Linear *l, const Target *to,
     const float *sums, size_t panel, size_t row, size_t rows, size_t column, size_t columns) {
-    if (to->activation == NONE && to->kind == FLOAT32)
-        finish_rows_as(l, to, FLOAT32, NONE, sums, panel, row, rows, column, columns);
-    else if (to->activation == NONE)
-        finish_rows_as(l, to, BFLOAT16, NONE, sums, panel, row, rows, column, columns);
-    else if (to->activation == GELU && to->kind == FLOAT32)
-        finish_rows_as(l, to, FLOAT32, GELU, sums, panel, row, rows, column, columns);
-    else if (to->activation == GELU)
-        finish_rows_as(l, to, BFLOAT16, GELU, sums, panel, row, rows, column, columns);
-    else
-        finish_rows_as(l, to, to->kind, to->activation, sums, panel, row, rows, column, columns);
+    if (l->format.kind == INT8) finish_rows_of(l, to, INT8, sums, panel, row, rows, column, columns);
+    else finish_rows_of(l, to, FLOAT32, sums, panel, row, rows, column, columns);
 }
 
 // --- by vectors -------------------------------------------------------------------------------------------------------
@@ -116,6 +155,22 @@ INLINE vf add_bfloat16(vf sums, uint32_t x, vu weights) {
 }
 #endif
 
+// Four products of integers are added exactly. Sums are bits of integers.
+INLINE vf add_int8(vf sums, uint32_t x, vu weights) {
+#if HAS_INT8
+    return (vf)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(x), (__m512i)weights);
+#else
+    (void)x, (void)weights;
+    return sums;
+#endif
+}
+
+INLINE vf add_products(int kind, vf sums, uint32_t x, vu weights) {
+    if (kind == FLOAT32) return add_float32(sums, x, weights);
+    if (kind == BFLOAT16) return add_bfloat16(sums, x, weights);
+    return add_int8(sums, x, weights);
+}
+
 // The sums of a tile: x [rows, words] with a panel [words, NV * W] to sums [rows, NV * W].
 INLINE void tile_as(int kind, const uint32_t *x, size_t stride, const uint32_t *panel, size_t words, float *sums, int rows) {
     vf tile[ROWS][NV] = {0};
@@ -124,8 +179,7 @@ INLINE void tile_as(int kind, const uint32_t *x, size_t stride, const uint32_t *
         UNROLL for (int v = 0; v < NV; v++) weights[v] = ((const vu_any *)panel)[v];
         UNROLL for (int m = 0; m < rows; m++)
             UNROLL for (int v = 0; v < NV; v++)
-                tile[m][v] = kind == FLOAT32 ? add_float32(tile[m][v], x[m * stride + k], weights[v])
-                                             : add_bfloat16(tile[m][v], x[m * stride + k], weights[v]);
+                tile[m][v] = add_products(kind, tile[m][v], x[m * stride + k], weights[v]);
     }
 
     UNROLL for (int m = 0; m < rows; m++)
@@ -147,9 +201,10 @@ INLINE void tile_of(int kind, const uint32_t *x, size_t stride, const uint32_t *
     }
 }
 
-static void vector_product(int kind, const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
+static void vector_product(const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
     enum { PANEL = NV * W };
     float sums[ROWS * PANEL] __attribute__((aligned(64)));
+    int kind = l->format.kind;
     size_t words = l->inputs * bytes_of(kind) / 4;
     size_t tiles = (T + ROWS - 1) / ROWS;
 
@@ -163,7 +218,8 @@ static void vector_product(int kind, const void *x, size_t T, const Linear *l, s
             const uint32_t *from = (const uint32_t *)x + row * words;
             const uint32_t *weights = l->panels + panel * PANEL * words;
             if (kind == FLOAT32) tile_of(FLOAT32, from, words, weights, words, sums, rows);
-            else tile_of(BFLOAT16, from, words, weights, words, sums, rows);
+            else if (kind == BFLOAT16) tile_of(BFLOAT16, from, words, weights, words, sums, rows);
+            else tile_of(INT8, from, words, weights, words, sums, rows);
             finish_rows(l, to, sums, PANEL, row, rows, column, columns);
             row += rows;
         }
@@ -174,41 +230,55 @@ static void vector_product(int kind, const void *x, size_t T, const Linear *l, s
 
 #if HAS_TILES
 
-// Registers of tiles, all of 16 rows of 64 bytes: sums 0 to 3, rows of x 4 and 5, weights 6 and 7.
-static void configure_tiles(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } settings __attribute__((aligned(64))) = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) {
-        settings.bytes[tile] = 64;
-        settings.rows[tile] = 16;
-    }
-    _tile_loadconfig(&settings);
-}
+// Registers of tiles, all of 16 rows of 64 bytes: sums 0 to 3, rows of x 4 and 5, weights 6 and 7. A constant: GCC 12 does
+// not know that the instruction reads all of it, and would leave out what a function writes into it.
+static const struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} TILES __attribute__((aligned(64))) = {
+    .palette = 1,
+    .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
 
-// Sums of 32 rows, or of 16 with is_half, and a panel of 32 outputs, [32, 32]. Strides are numbers from one row to the
-// next. x may have fewer rows, if there is memory to read after them.
+static void configure_tiles(void) { _tile_loadconfig(&TILES); }
+
+// What has been written is in memory from here on: GCC 12 does not know that tiles are loaded from there.
+INLINE void finish_writing(void) { __asm__ volatile("" ::: "memory"); }
+
+// A tile of sums += a tile of x times a tile of weights, by the instruction for their kind.
+#define ADD_TILES(sums, x, weights) \
+    do { \
+        if (kind == INT8) _tile_dpbusd(sums, x, weights); \
+        else _tile_dpbf16ps(sums, x, weights); \
+    } while (0)
+
+// Sums of 32 rows, or of 16 with is_half, and a panel of 32 outputs, [32, 32]: of BFLOAT16 floats, of INT8 integers.
+// stride: bytes from one row of x to the next. bytes: of a row, a multiple of 64. x may have fewer rows, if there is
+// memory to read after them.
 INLINE void tiles_of(
-    const uint16_t *x, size_t stride, size_t inputs, const uint32_t *panel, float *sums, size_t sums_stride, int is_half) {
+    int kind, const void *x, size_t stride, size_t bytes, const uint32_t *panel, float *sums, size_t sums_stride,
+    int is_half) {
+    finish_writing();
     _tile_zero(0);
     _tile_zero(1);
     if (!is_half) {
         _tile_zero(2);
         _tile_zero(3);
     }
-    size_t bytes = 2 * stride, sums_bytes = 4 * sums_stride;
-    for (size_t k = 0; k < inputs; k += 32, panel += 16 * 32) {
+    size_t sums_bytes = 4 * sums_stride;
+    const char *first = x, *second = first + 16 * stride;
+    for (size_t k = 0; k < bytes; k += 64, panel += 16 * 32) {
         _tile_loadd(6, panel, 128);
-        _tile_loadd(4, x + k, bytes);
+        _tile_loadd(4, first + k, stride);
         _tile_loadd(7, panel + 16, 128);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
+        ADD_TILES(0, 4, 6);
+        ADD_TILES(1, 4, 7);
         if (!is_half) {
-            _tile_loadd(5, x + 16 * stride + k, bytes);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+            _tile_loadd(5, second + k, stride);
+            ADD_TILES(2, 5, 6);
+            ADD_TILES(3, 5, 7);
         }
     }
     _tile_stored(0, sums, sums_bytes);
@@ -219,31 +289,39 @@ INLINE void tiles_of(
     }
 }
 
-static void tile_product(const uint16_t *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
-    enum { PANEL = PANEL_BFLOAT16 };
+INLINE void tile_product_as(
+    int kind, const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
+    enum { PANEL = 32 };
     float sums[32 * PANEL] __attribute__((aligned(64)));
+    size_t stride = l->inputs * bytes_of(kind);
+    size_t bytes = packed_inputs(kind, l->inputs) * bytes_of(kind);
 
     for (size_t panel = first; panel < last; panel++) {
-        const uint32_t *weights = l->panels + panel * PANEL * l->inputs / 2;
+        const uint32_t *weights = l->panels + panel * PANEL * bytes / 4;
         for (size_t row = 0; row < T; row += 32) {
             size_t rows = T - row < 32 ? T - row : 32;
-            const uint16_t *from = x + row * l->inputs;
-            if (rows <= 16) tiles_of(from, l->inputs, l->inputs, weights, sums, PANEL, 1);
-            else tiles_of(from, l->inputs, l->inputs, weights, sums, PANEL, 0);
+            const char *from = (const char *)x + row * stride;
+            if (rows <= 16) tiles_of(kind, from, stride, bytes, weights, sums, PANEL, 1);
+            else tiles_of(kind, from, stride, bytes, weights, sums, PANEL, 0);
             finish_rows(l, to, sums, PANEL, row, rows, panel * PANEL, PANEL);
         }
     }
 }
 
+static void tile_product(const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
+    if (l->format.kind == INT8) tile_product_as(INT8, x, T, l, first, last, to);
+    else tile_product_as(BFLOAT16, x, T, l, first, last, to);
+}
+
 #endif
 
-// The outputs of panels `first` to `last` for x [T, K], which is of the kind of the weights.
-static void product(int kind, const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
+// The outputs of panels `first` to `last` for x [T, K], which is in the format of the layer's inputs.
+static void product(const void *x, size_t T, const Linear *l, size_t first, size_t last, const Target *to) {
 #if HAS_TILES
-    if (kind == BFLOAT16) {
+    if (l->format.kind != FLOAT32) {
         tile_product(x, T, l, first, last, to);
         return;
     }
 #endif
-    vector_product(kind, x, T, l, first, last, to);
+    vector_product(x, T, l, first, last, to);
 }

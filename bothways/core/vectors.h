@@ -31,8 +31,14 @@ typedef uint16_t vh __attribute__((vector_size(2 * W)));
 
 // The same at any address.
 typedef float vf_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint32_t vu_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint16_t vh_any __attribute__((vector_size(2 * W), aligned(2), may_alias));
+
+// Products of INT8 need instructions whose sums are exact.
+#if defined(__AVX512VNNI__)
+#define HAS_INT8 1
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -42,10 +48,10 @@ typedef uint16_t vh_any __attribute__((vector_size(2 * W), aligned(2), may_alias
 // A function that Python calls, such as encode_batch_avx2.
 #define EXPORT(type, name) __attribute__((visibility("default"))) type NAMED(name, ISA)
 
-// Number formats of weights, and of what enters a product.
-enum { FLOAT32 = 0, BFLOAT16 = 1 };
+// Number formats of weights, and of what enters a product. Weights of INT8 have a sign, inputs have none.
+enum { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
-INLINE size_t bytes_of(int kind) { return kind == FLOAT32 ? 4 : 2; }
+INLINE size_t bytes_of(int kind) { return kind == FLOAT32 ? 4 : kind == BFLOAT16 ? 2 : 1; }
 INLINE size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 INLINE vf load(const float *p) { return *(const vf_any *)p; }
@@ -93,10 +99,30 @@ INLINE void store_bf16(uint16_t *p, vf x) {
 #endif
 }
 
-// Numbers from index i on, stored in a number format.
-INLINE void store_as(int kind, void *p, size_t i, vf x) {
-    if (kind == FLOAT32) store((float *)p + i, x);
-    else store_bf16((uint16_t *)p + i, x);
+// How a product reads its inputs. Of INT8, an input is round(x * factor + zero), at least 0 and at most 255.
+typedef struct {
+    int64_t kind;
+    const float *factor;  // [K], of INT8
+    const float *zero;    // likewise
+} Format;
+
+// Numbers as inputs of INT8, of which `column` is the first. What is no number becomes some integer.
+INLINE void store_int8(Format format, uint8_t *p, size_t column, vf x) {
+    (void)format, (void)p, (void)column, (void)x;
+#if HAS_INT8
+    // They are clamped before they are integers: the conversion of a large number would be the least integer.
+    vf scaled = x * load(format.factor + column) + *format.zero;
+    vf clamped = larger(smaller(scaled, splat(255.f)), splat(0.f));
+    __m512i integers = _mm512_cvt_roundps_epi32((__m512)clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(integers));
+#endif
+}
+
+// Numbers to index i on of p, as inputs of which `column` is the first.
+INLINE void store_as(Format format, void *p, size_t i, size_t column, vf x) {
+    if (format.kind == FLOAT32) store((float *)p + i, x);
+    else if (format.kind == BFLOAT16) store_bf16((uint16_t *)p + i, x);
+    else store_int8(format, (uint8_t *)p + i, column, x);
 }
 
 // e^x to one or two units in the last place: 2^n times a polynomial of the rest, |rest| <= ln 2 / 2. Beyond float32's

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from bothways.base.errors import InputError
 from bothways.model.config import NUM_OUTPUTS, EncoderConfig
+from bothways.model.int8_tensors import TABLE, TABLE_INT8, TABLE_SCALE, WEIGHT, int8_layers
 from bothways.model.layer import ACTIVATIONS, FeedForward
 from bothways.model.model import Model
 from bothways.model.parameters import no_init, set_module
@@ -224,9 +225,6 @@ def quantize_symmetric(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
 
 # --- models -----------------------------------------------------------------------------------------------------------
 
-WORDS = "encoder.embeddings.words.weight"
-TABLE_INT8 = "encoder.embeddings.words.table_int8"
-TABLE_SCALE = "encoder.embeddings.words.table_scale"
 SLACK = 2**16  # parameters of float layers that int8 layers lack
 
 
@@ -294,7 +292,7 @@ def _table(integers_VE: Tensor, scale_V: Tensor) -> Tensor:
 def int8_state_dict(model: Model) -> dict[str, Tensor]:
     """The tensors of an int8 model, by our names."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    integers_VE, scale_V = quantize_symmetric(state.pop(WORDS))
+    integers_VE, scale_V = quantize_symmetric(state.pop(TABLE))
     return {**state, TABLE_INT8: integers_VE, TABLE_SCALE: scale_V}
 
 
@@ -303,7 +301,7 @@ def load_int8_state_dict(config: EncoderConfig, stored: Mapping[str, Tensor]) ->
     try:
         model = _build_model(config, stored)
         state = dict(stored)
-        state[WORDS] = _table(state.pop(TABLE_INT8), state.pop(TABLE_SCALE))
+        state[TABLE] = _table(state.pop(TABLE_INT8), state.pop(TABLE_SCALE))
         model.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError) as error:  # torch has no single exception for tensors that do not fit
         raise InputError(" ".join(str(error).split())[:300]) from None
@@ -327,13 +325,10 @@ def _build_model(config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
         model = Model(config, num_outputs, pooler=has_pooler)
 
     modules = {name for name, _ in model.named_modules()}
-    for name, weight_OI in state.items():
-        layer = name.removesuffix(".weight_int8")
-        if layer == name:
-            continue
+    for layer in int8_layers(state):
         if layer not in modules:
-            raise InputError(f"{name}: the config has no such layer")
-        output_size, input_size = weight_OI.shape
+            raise InputError(f"{layer}{WEIGHT}: the config has no such layer")
+        output_size, input_size = state[layer + WEIGHT].shape
         set_module(model, layer, Int8Linear(input_size, output_size))
     _fuse(model)
     return model

@@ -10,10 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file, save_file
 
 from bothways.base.errors import InputError, UsageError
 from bothways.cli import main
 from bothways.core import library
+from bothways.core.core import CoreEncoder
 from bothways.core.library import CHOICE, SWITCH, Absence, Core, choose, find_core
 from bothways.inference.backends import core as backends_core
 from bothways.inference.backends.core import CoreWords, choose_format
@@ -24,6 +27,11 @@ from bothways.model.checkpoint.changes.pack import save_packed
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.directory import Directory
+from bothways.model.checkpoint.weights import INT8_WEIGHTS
+from bothways.model.int8 import replace_linears
+from bothways.model.int8_tensors import TABLE_INT8
+from bothways.model.int8_training import candidates, int8_linear, observe
+from bothways.text.batch import Batch
 
 pytestmark = pytest.mark.skipif(isinstance(find_core(), Absence), reason="the core is not compiled here")
 
@@ -152,6 +160,198 @@ def test_tables_of_words_packed_in_memory_or_in_a_file_have_the_same_rows(model_
     for ids in ([97], [-1]):
         with pytest.raises(InputError, match=f"token 0 has the id {ids[0]}; ids are from 0 to 96"):
             packed.backend.words.rows(np.array(ids))
+
+
+# --- int8 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def int8_directory(make_model, tokenizer, tmp_path):
+    """Writes a random model some of whose layers are int8; its directory and that of the float model."""
+    if not find_core().computes_int8:
+        pytest.skip("the core has no int8 on this processor")
+
+    def make(family="bert", heads=None, *, left_out=(), labels=(), pooling=None, **changes):
+        model = make_model(family, heads, **(SIZES | changes))
+        batch = Batch.from_encodings(tokenizer.encode_many([text for text in TEXTS if text]))
+        with torch.no_grad():
+            forms = candidates(model, observe(model, lambda: model(batch)))
+        layers = {name: one.linear for name, one in forms.items() if not any(part in name for part in left_out)}
+        for name, form in (("float", model), ("int8", replace_linears(model, layers))):
+            loaded = Checkpoint(form, tokenizer, labels=labels, pooling=pooling, model_type=family)
+            save(loaded, tmp_path / name)
+        return tmp_path / "int8", tmp_path / "float"
+
+    return make
+
+
+LEFT_OUT = [(), ("feed_forward.output",), ("feed_forward.inner",), ("attention",), ("layers.1",)]
+
+
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+def test_vectors_and_classes_of_int8_models_are_near_those_of_torch(int8_directory, left_out):
+    directory, exact = int8_directory(heads={"classes": 3}, labels=LABELS, left_out=left_out)
+    ours, by_torch, exact = load(directory), load(directory, backend="torch"), load(exact, backend="numpy")
+    assert (ours.backend.library, by_torch.backend.library) == ("core", "torch")
+    vectors, others, without = (model.embed(TEXTS) for model in (ours, by_torch, exact))
+    assert (vectors * others).sum(1).min() > 0.999
+    assert 0.99 < (vectors * without).sum(1).mean() < 0.999999
+    for pairs in (None, TEXTS[::-1]):
+        for one, other in zip(ours.classify(TEXTS, pairs), by_torch.classify(TEXTS, pairs), strict=True):
+            assert one.scores == pytest.approx(other.scores, abs=0.02)
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "albert", "electra"])
+def test_int8_models_of_other_families_and_with_cut_heads(int8_directory, family):
+    changes = {"num_attention_heads": 1, "attention_head_size": 32} if family == "roberta" else {}
+    changes |= {"embedding_size": 32} if family in ("albert", "electra") else {}
+    directory, _ = int8_directory(family, {"classes": 3}, labels=LABELS, **changes)
+    ours, by_torch = load(directory), load(directory, backend="torch")
+    assert ours.backend.library == "core"
+    assert (ours.embed(TEXTS) * by_torch.embed(TEXTS)).sum(1).min() > 0.999
+    for one, other in zip(ours.classify(TEXTS), by_torch.classify(TEXTS), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=0.02)
+
+
+def test_torch_computes_an_int8_model_whose_heads_were_cut_to_another_size(int8_directory):
+    directory, _ = int8_directory(num_attention_heads=1, attention_head_size=16)
+    reason = "the core does not: the size of all heads is 16, not a multiple of 32"
+    assert load(directory).backend.why_chosen == reason
+
+
+def test_words_of_an_int8_model_are_near_those_of_torch(int8_directory):
+    directory, _ = int8_directory(heads={"masked_words": 0})
+    text = "the [MASK] of a [MASK] cat"
+    for guesses, others in zip(
+        *(load(directory, backend=name).fill(text, top=3) for name in ("core", "torch")), strict=True
+    ):
+        assert guesses[0].token == others[0].token
+        assert guesses[0].score == pytest.approx(others[0].score, abs=0.01)
+
+
+def test_an_int8_model_keeps_its_vector_space_its_bits_and_its_files(int8_directory, tmp_path, capsys):
+    directory, exact = int8_directory(pooling="mean", pooler=True, left_out=("layers.1.attention",))
+    model, by_torch = load(directory), load(directory, backend="torch")
+    assert vector_space(model) == vector_space(by_torch) == vector_space(load(directory, dtype="float32"))
+    assert vector_space(model) != vector_space(load(exact))
+
+    vectors = model.embed(TEXTS)
+    np.testing.assert_array_equal(model.embed(TEXTS[2]), vectors[2])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).embed(TEXTS), vectors)
+    model.save(tmp_path / "again")
+    assert (tmp_path / "again" / INT8_WEIGHTS).read_bytes() == (directory / INT8_WEIGHTS).read_bytes()
+
+    main.main(["info", str(directory)])
+    lines = capsys.readouterr().out.splitlines()
+    instruction_set = find_core().instruction_set
+    facts = {line[:13].strip(): line[13:].strip() for line in lines}
+    assert facts["computed by"] == f"core ({instruction_set}, {model.dtype}, int8)"
+    assert facts["number format"] == "int8, in most linear layers"
+
+
+def test_the_word_table_of_an_int8_model_stays_in_int8(int8_directory):
+    directory, _ = int8_directory(pooling="mean")
+    words = load(directory).backend.words
+    assert words.table_VE is None and words.packed.integers_VE.dtype == np.int8
+    by_torch = load(directory, backend="torch", dtype="float32")
+    expected = by_torch.module.encoder.embeddings.words.weight.detach().numpy()
+    np.testing.assert_array_equal(words.rows(np.arange(len(expected))), expected)
+    np.testing.assert_array_equal(np.concatenate([*words.pieces()]), expected)
+
+
+class Watched:
+    """A linear layer of numpy's backend that keeps the least and the greatest input of each column."""
+
+    def __init__(self, linear):
+        self.linear = linear
+        self.weight_HO, self.bias_O = linear
+        self.low_I, self.high_I = np.zeros((2, len(linear.weight_HO)), np.float32)
+
+    def __call__(self, x_TI):
+        self.low_I = np.minimum(self.low_I, x_TI.min(0))
+        self.high_I = np.maximum(self.high_I, x_TI.max(0))
+        return self.linear(x_TI)
+
+    def in_int8(self):
+        plain = torch.nn.utils.skip_init(torch.nn.Linear, *self.weight_HO.shape)
+        plain.weight.data = torch.from_numpy(self.weight_HO.T.copy())
+        plain.bias.data = torch.from_numpy(self.bias_O.copy())
+        made = int8_linear(plain, torch.from_numpy(self.low_I), torch.from_numpy(self.high_I), 0.5)
+        return {name: value.numpy() for name, value in made.named_buffers()}
+
+
+def test_vectors_of_the_packaged_model_in_int8_are_near_those_in_float32(paragraphs):
+    if not find_core().computes_int8:
+        pytest.skip("the core has no int8 on this processor")
+    by_numpy = load(backend="numpy")
+    # Its feed_forward.output, whose inputs have one step for all columns, would cost a hundredth of the cosine.
+    fields = {
+        "attention.qkv": "qkv",
+        "attention.output": "attention_output",
+        "feed_forward.inner": "inner",
+    }
+    layers = by_numpy.backend.bert.layers
+    layers[:] = [
+        layer._replace(**{field: Watched(getattr(layer, field)) for field in fields.values()}) for layer in layers
+    ]
+    expected = by_numpy.embed(paragraphs[:20])
+
+    model = load()
+    plain = model.backend.encoder_in_c
+    names = [f"layers.{index}.{name}" for index in range(len(layers)) for name in fields]
+    ours = CoreEncoder(plain.core, plain.layout, plain.dtype, names)
+    for name in plain.shapes:
+        if name.rsplit(".", 1)[0] not in names:
+            ours.put(name, 0, plain.get(name))
+    for index, layer in enumerate(layers):
+        for name, field in fields.items():
+            ours.put_int8(f"layers.{index}.{name}", **getattr(layer, field).in_int8())
+    model.backend.encoder_in_c = ours
+    cosines = (model.embed(paragraphs[:20]) * expected).sum(1)
+    assert 0.997 < cosines.min() < 0.99999
+
+
+def test_int8_models_are_not_computed_where_the_core_has_no_int8(int8_directory, monkeypatch):
+    directory, _ = int8_directory(pooling="mean")
+    other = Core(find_core().library, "avx2")
+    assert not other.computes_int8
+    monkeypatch.setattr(backends_core, "find_core", lambda: other)
+    backend = load(directory).backend
+    assert backend.library == "torch"
+    assert backend.why_chosen == "the core does not: the weights are int8, which it does not compute with avx2"
+    with pytest.raises(InputError, match="int8 weights: needs the package torch"):
+        load(directory, backend="core")
+    with pytest.raises(InputError, match="int8 weights: needs the package torch"):
+        load(directory, backend="numpy")
+
+
+def test_tensors_of_an_int8_model_that_do_not_fit_are_named(int8_directory):
+    directory, _ = int8_directory(heads={"classes": 3}, labels=LABELS)
+    file = directory / INT8_WEIGHTS
+    tensors = load_file(file)
+    layer = "encoder.layers.1.attention.qkv"
+    scale = tensors[f"{layer}.weight_scale"]
+    table = tensors[TABLE_INT8]
+    faults = {
+        r"missing: .*qkv\.weight_scale": {f"{layer}.weight_scale": None},
+        "no part of the model: other": {"other": scale},
+        "no layers of the encoder: encoder.layers.7.attention.qkv": {
+            "encoder.layers.7.attention.qkv.weight_int8": table
+        },
+        "no layers of the encoder: pooler.dense": {"pooler.dense.weight_int8": table},
+        r"qkv\.weight_scale is \[5\], not \[192\]": {f"{layer}.weight_scale": scale[:5]},
+        "table_int8 has the number format I16, not I8": {TABLE_INT8: table.astype(np.int16)},
+        "has the number format F64": {f"{layer}.weight_scale": scale.astype(np.float64)},
+        r"input_zero \(256\) must be from 0 to 255": {f"{layer}.input_zero": np.array(256)},
+    }
+    for message, changes in faults.items():
+        changed = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
+        save_file(changed, file)
+        with pytest.raises(InputError, match=rf"does not fit config\.json .*{message}.*; quantize the model again"):
+            load(directory, backend="core")
+    save_file(tensors | {f"{layer}.bias": np.full(192, np.nan, np.float32)}, file)
+    with pytest.raises(InputError, match="NaN or infinite values in"):
+        load(directory, backend="core")
 
 
 # --- what needs torch, other processes --------------------------------------------------------------------------------

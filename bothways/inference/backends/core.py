@@ -1,15 +1,17 @@
 """The encoder in C (core/), for models of BERT's layout on a CPU; heads are numpy's.
 
 It computes what numpy.py does, which is the specification: in float32, or in bfloat16 where the processor is faster
-with it. Weights are packed for its products when a model is loaded. The first use of something that needs torch, such
-as `checkpoint`, loads the model a second time, by torch.
+with it. Linear layers that are stored in int8 are computed in int8 where the processor has exact sums of such products
+(model/int8.py is the specification), and the rest of such a model in one of these formats. Weights are packed for its
+products when a model is loaded. The first use of something that needs torch, such as `checkpoint`, loads the model a
+second time, by torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,14 @@ from numpy.typing import NDArray
 from bothways.base.device import has_gpu, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
-from bothways.core.core import CoreEncoder, CoreLayout, PackedTable
+from bothways.core.core import (
+    CoreEncoder,
+    CoreLayout,
+    Int8Table,
+    PackedTable,
+    is_linear,
+    parameter_shapes,
+)
 from bothways.core.library import Absence, Core, find_core
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
@@ -30,8 +39,16 @@ from bothways.model.checkpoint.formats.format import StoredModel
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import CODES, SCALES, PackedTensors
 from bothways.model.checkpoint.model_files import ModelFiles, detect, read_family
-from bothways.model.checkpoint.weights import is_finite
+from bothways.model.checkpoint.weights import INT8_WEIGHTS, TensorFiles, is_finite, shorten
 from bothways.model.config import EncoderConfig
+from bothways.model.int8_tensors import (
+    TABLE_INT8,
+    TABLE_SCALE,
+    Stored,
+    int8_layers,
+    layer_tensors,
+    stored_tensors,
+)
 from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
@@ -59,7 +76,10 @@ class CoreBackend(NumpyBackend):
         self.directory = files.directory
         self.options = options
         self.seen = self._files()
-        self.encoder_in_c = CoreEncoder(core, layout_of(files.config), dtype)
+        layout = layout_of(files.config)
+        self.int8_layers = find_int8_layers(files, layout)
+        layers = [name.removeprefix(PREFIX) for name in self.int8_layers]
+        self.encoder_in_c = CoreEncoder(core, layout, dtype, layers)
         super().__init__(files, **options)
 
     @classmethod
@@ -78,9 +98,13 @@ class CoreBackend(NumpyBackend):
         if device not in ("auto", "cpu"):
             raise needs_torch(f"device {device!r:.40}")
         number_format = choose_format(core, dtype)
-        return cls.of(cls.read_files(directory), core=core, dtype=number_format, **options)
+        files = cls.read_files(directory, int8=core.computes_int8)
+        return cls.of(files, core=core, dtype=number_format, **options)
 
     def read_words(self, files: ModelFiles) -> CoreWords:
+        if files.naming == "int8":
+            check_tensors(files, stored_tensors(self.shapes, self.int8_layers))
+            return Int8Words(files, self.core)
         return CoreWords(files, self.shapes[TABLE], self.core)
 
     def read_model(self, files: ModelFiles) -> Heads:
@@ -96,8 +120,26 @@ class CoreBackend(NumpyBackend):
                 self._put(of_heads, name, start, value)
             return is_finite(value)
 
-        files.read_parameters(self.shapes, write, skip=(TABLE,))
+        if files.naming == "int8":
+            self._read_int8(files, write)
+        else:
+            files.read_parameters(self.shapes, write, skip=(TABLE,))
         return Heads(self.config, of_heads, self.words)
+
+    def _read_int8(self, files: ModelFiles, write: Callable[[str, int, Array], bool]) -> None:
+        """Put int8 layers one by one, and all other parameters by `write`. Their numbers are known to be finite."""
+        arrays = files.arrays
+        parts: set[str] = {TABLE}
+        for layer in self.int8_layers:
+            tensors = {end: arrays[f"{layer}.{end}"] for end in layer_tensors(0, 0)}
+            try:
+                self.encoder_in_c.put_int8(layer.removeprefix(PREFIX), **tensors)
+            except ValueError as error:
+                raise misfit(files, str(error)) from None
+            parts |= {f"{layer}.weight", f"{layer}.bias"}
+
+        for name in sorted(self.shapes.keys() - parts):
+            write(name, 0, arrays[name])
 
     def _put(self, parameters: dict[str, Array], name: str, start: int, value: Array) -> None:
         """Set rows of a parameter of a head, matrices [in, out]."""
@@ -122,13 +164,34 @@ class CoreBackend(NumpyBackend):
 
     @property
     def computed_by(self) -> str:
-        return f"core ({self.core.instruction_set}, {self.dtype})"
+        formats = f"{self.dtype}, int8" if self.int8_layers else self.dtype
+        return f"core ({self.core.instruction_set}, {formats})"
+
+    def facts(self) -> dict[str, Any]:
+        facts = super().facts()
+        if self.int8_layers:
+            facts["number format"] = "int8, in most linear layers"
+        return facts
 
     def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterator[NDArray[Any]]]]:
-        for name in sorted(name for name in self.shapes if name.startswith(PREFIX)):
+        """Of int8 layers the tensors that a file has, as torch's backend does."""
+        shapes = {name: shape for name, shape in self.shapes.items() if name.startswith(PREFIX)}
+        tensors: dict[str, Callable[[], Array]] = {}
+        for layer in self.int8_layers:
+            outputs, inputs = shapes.pop(f"{layer}.weight")
+            for end, stored in layer_tensors(outputs, inputs).items():
+                shapes[f"{layer}.{end}"] = stored.shape
+                if end != "bias":
+                    tensors[f"{layer}.{end}"] = partial(self.encoder_in_c.get_int8, layer.removeprefix(PREFIX), end)
+
+        for name in sorted(shapes):
             short = name.removeprefix(PREFIX)
-            pieces = self.words.pieces() if name == TABLE else iter([self.encoder_in_c.get(short)])
-            yield short, self.shapes[name], map(as_bfloat16, pieces)
+            if name == TABLE:
+                pieces = self.words.pieces()
+            else:
+                read = tensors.get(name, partial(self.encoder_in_c.get, short))
+                pieces = iter([read()])
+            yield short, shapes[name], map(as_bfloat16, pieces)
 
     # --- what needs torch ---------------------------------------------------------------------------------------------
 
@@ -163,7 +226,7 @@ class CoreWords(WordTable):
     def __init__(self, files: ModelFiles, shape: tuple[int, ...], core: Core) -> None:
         """InputError if the table in the files has another shape, or numbers that are not finite."""
         super().__init__(files, shape)
-        self.packed: PackedTable | None = None
+        self.packed: PackedTable | Int8Table | None = None
         self.table_VE: Array | None = None
         arrays = self.arrays
         if isinstance(arrays, PackedTensors) and self.name in arrays.bits:
@@ -186,6 +249,15 @@ class CoreWords(WordTable):
         return self.rows(ids_T), np.arange(len(ids_T), dtype=np.int32)
 
 
+class Int8Words(CoreWords):
+    """The embeddings of words in int8, which become float32 as they are used."""
+
+    def __init__(self, files: ModelFiles, core: Core) -> None:
+        self.packed = Int8Table(core, files.arrays[TABLE_INT8], files.arrays[TABLE_SCALE])
+        self.table_VE = None
+        self.size = len(self.packed.scales_V)
+
+
 def why_not(directory: Directory, *, dtype: str, device: str) -> str:
     """Why the core does not compute the model in a directory, in this format on this device; "" if it does."""
     core = find_core()
@@ -199,10 +271,12 @@ def why_not(directory: Directory, *, dtype: str, device: str) -> str:
         return "the directory holds an adapter"
 
     stored = detect(directory).open(directory)
-    if not isinstance(stored, StoredModel) or stored.naming != "hugging_face":
-        return "the weights are int8"
+    assert isinstance(stored, StoredModel), "an adapter, which has been returned"
+    if stored.naming == "int8" and not core.computes_int8:
+        return f"the weights are int8, which it does not compute with {core.instruction_set}"
     file = directory.path / CONFIG
     config, _ = read_family(stored.hf_config, file).parse_config(stored.hf_config, file)
+    config = config.replace(**stored.changes)
     if not config.has_bert_layout:
         return "the model does not have BERT's layout"
     return layout_of(config).refusal()
@@ -233,3 +307,37 @@ def choose_format(core: Core, dtype: str) -> str:
     if dtype not in core.formats:
         raise InputError(f"dtype {dtype!r:.40}: the core computes in {' or '.join(core.formats)} on this processor")
     return dtype
+
+
+def find_int8_layers(files: ModelFiles, layout: CoreLayout) -> list[str]:
+    """The layers of a model that are int8. InputError if some are no layers of the encoder."""
+    if files.naming != "int8":
+        return []
+    layers = int8_layers(files.arrays)
+    known = {f"{PREFIX}{name}" for name, shape in parameter_shapes(layout).items() if is_linear(name, shape)}
+    if unknown := sorted(layer for layer in layers if f"{layer}.weight" not in known):
+        raise misfit(files, f"no layers of the encoder: {shorten(unknown)}")
+    return layers
+
+
+def check_tensors(files: ModelFiles, expected: Mapping[str, Stored]) -> None:
+    """InputError if the tensors of an int8 model are not these."""
+    arrays = files.arrays
+    if missing := sorted(expected.keys() - arrays.keys()):
+        raise misfit(files, f"missing: {shorten(missing)}")
+    if unknown := sorted(arrays.keys() - expected.keys()):
+        raise misfit(files, f"no part of the model: {shorten(unknown)}")
+
+    assert isinstance(arrays, TensorFiles)
+    for name, stored in expected.items():
+        location = arrays.locations[name]
+        if location.shape != stored.shape:
+            raise misfit(files, f"{name} is {[*location.shape]}, not {[*stored.shape]}")
+        if location.dtype not in stored.formats:
+            raise misfit(files, f"{name} has the number format {location.dtype}, not {' or '.join(stored.formats)}")
+
+
+def misfit(files: ModelFiles, what: str) -> InputError:
+    """The error of an int8 model whose tensors do not fit its config."""
+    file = files.directory.path / INT8_WEIGHTS
+    return InputError(f"{file}: does not fit config.json ({what}); quantize the model again")

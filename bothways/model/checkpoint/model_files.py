@@ -137,6 +137,9 @@ class ModelFiles:
     @property
     def has_pooler(self) -> bool:
         """Whether the weights of a pooler are in the files. InputError if a head needs one."""
+        if self.naming == "int8":
+            return any(name.startswith("pooler.") for name in self.arrays)
+
         prefix = self.family.prefix
         names = self.family.hf_names(POOLER, self.outputs)
         if any(name in self.arrays or name.removeprefix(prefix) in self.arrays for name in names):
