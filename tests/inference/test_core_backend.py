@@ -245,7 +245,7 @@ def test_an_int8_model_keeps_its_vector_space_its_bits_and_its_files(int8_direct
     lines = capsys.readouterr().out.splitlines()
     instruction_set = find_core().instruction_set
     facts = {line[:13].strip(): line[13:].strip() for line in lines}
-    assert facts["computed by"] == f"core ({instruction_set}, {model.dtype}, int8)"
+    assert facts["backend"] == f"core ({instruction_set}, {model.dtype}, int8)"
     assert facts["number format"] == "int8, in most linear layers"
 
 
