@@ -8,12 +8,14 @@ Nothing is written if the score drops too much.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bothways.base.errors import InputError, format_count
 from bothways.base.io import check_target
 from bothways.base.log import logger
 from bothways.base.progress import working
 from bothways.evaluation.before_after import DEFAULT_MAX_DROP, MAX_ROWS, read_evaluation_rows, selected_on
+from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint, check_plain
@@ -108,8 +110,8 @@ def in_int8(plan: Quantizing, measured: Sequence[Measured]) -> Iterator[Candidat
     """The model in float32, in the default number format if that differs, and with as many int8 layers as the allowed
     drop permits: the layers with the greatest errors stay as they are, at most about half of all."""
     loaded = plan.exact.checkpoint
-    yield in_floats(loaded, plan.exact)
-    default = Predictor(loaded, dtype=plan.dtype, device="cpu")
+    yield in_floats(loaded, as_used(loaded, "float32"))
+    default = as_used(loaded, plan.dtype)
     if default.dtype != plan.exact.dtype:
         yield in_floats(loaded, default)
 
@@ -125,7 +127,7 @@ def in_int8(plan: Quantizing, measured: Sequence[Measured]) -> Iterator[Candidat
             name=f"int8 except {format_count(num_kept, 'layer')}" if num_kept else "int8",
             checkpoint=int8,
             size=num_bytes(int8.model),
-            predictor=Predictor(int8, dtype=plan.dtype, device="cpu"),
+            predictor=as_used(int8, plan.dtype),
             unchanged=tuple(sorted(sensitive[:num_kept])),
         )
         if measured[-1].dev_drop.points <= plan.max_drop or 4 * num_kept > len(plan.layers):
@@ -134,12 +136,21 @@ def in_int8(plan: Quantizing, measured: Sequence[Measured]) -> Iterator[Candidat
 
 
 def in_floats(loaded: Checkpoint, predictor: Predictor) -> Candidate:
+    size = num_bytes(loaded.model)  # in float32
     return Candidate(
-        name=str(predictor.dtype).removeprefix("torch."),
+        name=predictor.dtype,
         checkpoint=loaded,
-        size=num_bytes(predictor.module),
+        size=size if predictor.dtype == "float32" else size // 2,
         predictor=predictor,
     )
+
+
+def as_used(loaded: Checkpoint, dtype: str) -> Predictor:
+    """The model as a user loads it from its files: computed by the core where that can be, which has other speeds than
+    torch."""
+    with TemporaryDirectory() as folder:
+        checkpoint.save(loaded, Path(folder) / "model")
+        return load(Path(folder) / "model", dtype=dtype, device="cpu")
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------

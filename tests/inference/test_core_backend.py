@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from bothways.core.library import CHOICE, SWITCH, Absence, Core, choose, find_co
 from bothways.inference.backends import core as backends_core
 from bothways.inference.backends.core import CoreWords, choose_format
 from bothways.inference.fingerprint import vector_space
+from bothways.inference.jobs.jobs import reproduction_facts
 from bothways.inference.load import load
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.pack import save_packed
@@ -31,6 +33,7 @@ from bothways.model.checkpoint.weights import INT8_WEIGHTS
 from bothways.model.int8 import replace_linears
 from bothways.model.int8_tensors import TABLE_INT8
 from bothways.model.int8_training import candidates, int8_linear, observe
+from bothways.settings import Embed
 from bothways.text.batch import Batch
 
 pytestmark = pytest.mark.skipif(isinstance(find_core(), Absence), reason="the core is not compiled here")
@@ -532,6 +535,16 @@ def test_a_library_that_is_missing_broken_or_untested_is_not_used(monkeypatch, t
     assert find_core.__wrapped__().reason.startswith("it is not compiled; install a wheel of the platform")
     (tmp_path / library.library_name(tmp_path, library.SUFFIX)).write_bytes(b"no library")
     assert find_core.__wrapped__().reason.startswith("its library cannot be loaded (")
+
+
+def test_a_job_records_what_computes(model_directory):
+    """A job goes on only with equal facts."""
+    settings = Embed(model=str(model_directory(pooling="mean")), file="-", out=Path("x.npy"))
+    by_core, by_numpy = (
+        reproduction_facts(settings, load(settings.model, dtype="float32", backend=name)) for name in ("core", "numpy")
+    )
+    assert by_core.pop("core").startswith(f"{find_core().instruction_set} libcore-")
+    assert by_core == by_numpy
 
 
 def test_auto_is_the_fastest_format_of_the_processor():
