@@ -232,7 +232,9 @@ def test_words_of_an_int8_model_are_near_those_of_torch(int8_directory):
         assert guesses[0].score == pytest.approx(others[0].score, abs=0.01)
 
 
-def test_an_int8_model_keeps_its_vector_space_its_bits_and_its_files(int8_directory, tmp_path, capsys):
+def test_an_int8_model_keeps_its_vector_space_and_its_files_and_what_computes_it_is_printed(
+    int8_directory, tmp_path, capsys
+):
     directory, exact = int8_directory(pooling="mean", pooler=True, left_out=("layers.1.attention",))
     model, by_torch = load(directory), load(directory, backend="torch")
     assert vector_space(model) == vector_space(by_torch) == vector_space(load(directory, dtype="float32"))
@@ -553,7 +555,7 @@ def test_auto_is_the_fastest_format_of_the_processor():
     assert choose_format(core, "fp32") == "float32"
 
 
-def test_info_names_what_computes(model_directory, capsys, monkeypatch):
+def test_what_computes_is_printed_by_info(model_directory, capsys, monkeypatch):
     directory = model_directory()
     main.main(["info", str(directory)])
     line = f"backend      core ({find_core().instruction_set}, {load(directory).dtype})"

@@ -230,8 +230,10 @@ class CoreWords(WordTable):
         self.table_VE: Array | None = None
         arrays = self.arrays
         if isinstance(arrays, PackedTensors) and self.name in arrays.bits:
+            # Mapped: of 6 MB, a process reads the pages of the words that it meets.
+            codes = arrays.stored.mapped(self.name + CODES)
             scales_RG = arrays.stored[self.name + SCALES].astype(np.float32)
-            self.packed = PackedTable(core, arrays.stored[self.name + CODES], scales_RG, arrays.bits[self.name])
+            self.packed = PackedTable(core, codes, scales_RG, arrays.bits[self.name])
         elif 4 * shape[0] * shape[1] <= IN_MEMORY:
             self.table_VE = np.ascontiguousarray(super().rows(np.arange(shape[0])))
 
