@@ -147,10 +147,13 @@ def in_floats(loaded: Checkpoint, predictor: Predictor) -> Candidate:
 
 def as_used(loaded: Checkpoint, dtype: str) -> Predictor:
     """The model as a user loads it from its files: computed by the core where that can be, which has other speeds than
-    torch."""
+    torch. A model that cannot be loaded, with weights that are not finite, is measured as it is, and is refused then."""
     with TemporaryDirectory() as folder:
         checkpoint.save(loaded, Path(folder) / "model")
-        return load(Path(folder) / "model", dtype=dtype, device="cpu")
+        try:
+            return load(Path(folder) / "model", dtype=dtype, device="cpu")
+        except InputError:
+            return Predictor(loaded, dtype=dtype, device="cpu")
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
