@@ -3,14 +3,23 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import bothways
+
 pytest.importorskip("ray")
+from tests.inference.jobs.test_ray import cluster  # noqa: F401
+
 KILLS, PARTS = 10, 120
 
 
@@ -60,3 +69,15 @@ def test_ten_kills_of_workers_and_one_of_the_command_change_no_byte(tmp_path):
     assert kills == KILLS
     contents = [{file.name: file.read_bytes() for file in place.glob("part-*")} for place in (out, tmp_path / "whole")]
     assert contents[0] == contents[1] and len(contents[0]) == PARTS
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray Data about itself
+def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, tmp_path):  # noqa: F811
+    page = (Path(__file__).parent.parent / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    texts = [f"the cat {n}" for n in range(6)]
+    (tmp_path / "texts").mkdir()
+    pq.write_table(pa.table({"text": texts}), tmp_path / "texts" / "0.parquet")
+    exec(block.replace("s3://my-bucket", str(tmp_path)).replace("bothways-en", "bothways-en-static"), {})
+    vectors = np.stack(pq.read_table(tmp_path / "vectors")["vector"].to_pylist())
+    np.testing.assert_allclose(vectors, bothways.load("bothways-en-static").embed(texts), atol=1e-6)

@@ -54,6 +54,7 @@ FOREIGN_NAMES = {
 
 # Names that hold values which can be computed again: a test may fill them, and no result depends on whether they are.
 CACHES = {
+    "bothways.core.library.find_core",
     "bothways.scale.object_storage._open_store",
     "bothways.base.device._blas",
     "bothways.base.device._threads",  # State compares the number that it comes to

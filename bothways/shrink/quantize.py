@@ -146,8 +146,9 @@ def in_floats(loaded: Checkpoint, predictor: Predictor) -> Candidate:
 
 
 def as_used(loaded: Checkpoint, dtype: str) -> Predictor:
-    """The model as a user loads it from its files: computed by the core where that can be, which has other speeds than
-    torch. A model that cannot be loaded, with weights that are not finite, is measured as it is, and is refused then."""
+    """The model as a user loads it from its files: by the core where that can be, with other speeds than by torch.
+
+    A model that cannot be loaded, since its weights are not finite, is measured as it is, and is refused then."""
     with TemporaryDirectory() as folder:
         checkpoint.save(loaded, Path(folder) / "model")
         try:

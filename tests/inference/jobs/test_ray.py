@@ -1,13 +1,9 @@
 """Parts placed by Ray: the bytes of one process; killed workers are replaced, and nothing waits for ever."""
 
-import re
 import signal
 import threading
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import bothways
@@ -94,17 +90,13 @@ def test_no_cluster_is_said_in_a_line():
         placing._connect(ray, "127.0.0.1:9", 1)
 
 
-def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, make_model, tokenizer, tmp_path):
+def test_models_read_a_column_of_a_block(make_model, tokenizer, tmp_path):
+    """As stages of a pipeline of Ray Data; soak runs that of the guide."""
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.contents import Checkpoint
 
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     texts = [f"the cat {n}" for n in range(6)]
-    (tmp_path / "texts").mkdir()
-    pq.write_table(pa.table({"text": texts}), tmp_path / "texts" / "0.parquet")
-    exec(block.replace("s3://my-bucket", str(tmp_path)).replace("bothways-en", "bothways-en-static"), {})
-    vectors = np.stack(pq.read_table(tmp_path / "vectors")["vector"].to_pylist())
+    vectors = placing.Embed("bothways-en-static")({"text": np.array(texts)})["vector"]
     np.testing.assert_allclose(vectors, bothways.load("bothways-en-static").embed(texts), atol=1e-6)
     checkpoint.save(Checkpoint(make_model("bert", {"classes": 2}), tokenizer, labels=("x", "y")), tmp_path / "model")
     columns = placing.Predict(str(tmp_path / "model"))({"text": np.array(texts)})
