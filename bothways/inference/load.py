@@ -103,7 +103,7 @@ def load(
     same in numpy and float32; "torch" computes all. "auto" is the core where it can compute the model, else torch where
     it is installed, else numpy.
     window: maximum tokens of a window, special tokens included; the default is the window of fine-tuning, else 512.
-    batch_tokens: maximum tokens per batch; None: 4,096, on a GPU 65,536.
+    batch_tokens: maximum tokens per batch; None: by the core and numpy 1,024, by torch 4,096, on a GPU 65,536.
     adapter: the directory of an adapter, or several by name. One is merged into the weights of the model. Several share
     the weights, and `model.adapter(name)` is the model with one of them. Without this argument, `path` may be the
     directory of an adapter, which names its model.

@@ -394,7 +394,8 @@ def test_files_that_have_changed_are_not_loaded_by_torch(model_directory, make_m
 
 def test_batches_are_small_enough_for_all_threads(model_directory, monkeypatch):
     model = load(model_directory(pooling="mean"))
-    backend, tokens = model.backend, []
+    backend = model.backend
+    tokens = []
     compute = backend.states
 
     def states(ids_T, segments_T, lengths_N, rows_R, threads):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.device import has_gpu, num_threads
+from bothways.base.device import ALIASES, has_gpu, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
 from bothways.core.core import (
@@ -60,7 +60,6 @@ TOKENS_OF_A_THREAD = 32  # at least, where threads share a batch
 MOST_THREADS = 16  # that share a batch: more wait for each other longer than they compute
 BATCHES_OF_A_THREAD = 4  # so that none is alone with the last one for long
 LEAST_TOKENS = 256  # of a batch by default; that many stay in the caches of a core
-ALIASES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
 class CoreBackend(NumpyBackend):
