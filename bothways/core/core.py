@@ -192,8 +192,6 @@ class CoreEncoder:
             raise InputError(f"dtype {dtype!r:.40}: the core has {' and '.join(core.formats)} on this processor")
         if refusal := layout.refusal():
             raise InputError(f"the core cannot compute this model: {refusal}")
-        if int8 and not core.computes_int8:
-            raise InputError(f"the core has no int8 for {core.instruction_set}")
         self.core = core
         self.layout = layout
         self.dtype = dtype

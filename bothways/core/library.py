@@ -48,7 +48,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "multiply_rows": (None, POINTER, POINTER, LONG, INT, POINTER, POINTER),
     # product.c
     "packed_size": (LONG, INT, LONG, LONG),
-    "has_int8": (INT,),
     "pack": (None, INT, POINTER, LONG, LONG, LONG, POINTER),
     # packed.c
     "unpack_rows": (LONG, POINTER, POINTER, INT, LONG, LONG, POINTER, LONG, POINTER),
@@ -60,7 +59,6 @@ class Core:
     """The functions of the library for one instruction set, as attributes: core.encode_batch(...).
 
     formats: the number formats in which it computes, the fastest last.
-    computes_int8: whether some layers of a model may be int8.
     """
 
     def __init__(self, library: ctypes.CDLL, instruction_set: str) -> None:
@@ -78,7 +76,6 @@ class Core:
             function.restype = returns
             function.argtypes = arguments
             setattr(self, name, function)
-        self.computes_int8 = bool(self.has_int8())
 
     def __getattr__(self, name: str) -> Any:
         """Of functions that are not there; type checkers learn from this method that there are some."""

@@ -48,14 +48,6 @@ EXPORT(int64_t, packed_size)(int kind, int64_t outputs, int64_t inputs) {
     return panels_of(kind, outputs) * panel_of(kind) * packed_inputs(kind, inputs) * bytes_of(kind);
 }
 
-EXPORT(int, has_int8)(void) {
-#if HAS_INT8
-    return 1;
-#else
-    return 0;
-#endif
-}
-
 static uint16_t to_bf16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -156,14 +148,41 @@ INLINE vf add_bfloat16(vf sums, uint32_t x, vu weights) {
 #endif
 
 // Four products of integers are added exactly. Sums are bits of integers.
+#if defined(__AVX512VNNI__)
+
+enum { ROWS_INT8 = ROWS };
+
 INLINE vf add_int8(vf sums, uint32_t x, vu weights) {
-#if HAS_INT8
     return (vf)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(x), (__m512i)weights);
+}
+
 #else
-    (void)x, (void)weights;
-    return sums;
+
+enum { ROWS_INT8 = 4 };  // weights take twice as many registers
+
+// The sum of the two products in each word, of integers of 16 bits.
+INLINE vi add_pairs(vs a, vs b) {
+#if defined(__AVX512BW__)
+    return (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+    return ((vi)a << 16 >> 16) * ((vi)b << 16 >> 16) + ((vi)a >> 16) * ((vi)b >> 16);
 #endif
 }
+
+// In integers of 16 bits: instructions that multiply those of 8 saturate.
+INLINE vf add_int8(vf sums, uint32_t x, vu weights) {
+    vu inputs = x - (vu){0};
+#if defined(__x86_64__)
+    __asm__("" : "+v"(inputs));  // GCC would mask and shift before it fills the vector, which takes longer
+#endif
+    vi even = add_pairs((vs)(inputs & 0xff00ff), (vs)weights << 8 >> 8);
+    vi odd = add_pairs((vs)((vus)inputs >> 8), (vs)weights >> 8);
+    return (vf)((vi)sums + even + odd);
+}
+
+#endif
 
 INLINE vf add_products(int kind, vf sums, uint32_t x, vu weights) {
     if (kind == FLOAT32) return add_float32(sums, x, weights);
@@ -206,7 +225,8 @@ static void vector_product(const void *x, size_t T, const Linear *l, size_t firs
     float sums[ROWS * PANEL] __attribute__((aligned(64)));
     int kind = l->format.kind;
     size_t words = l->inputs * bytes_of(kind) / 4;
-    size_t tiles = (T + ROWS - 1) / ROWS;
+    size_t most_rows = kind == INT8 ? ROWS_INT8 : ROWS;
+    size_t tiles = (T + most_rows - 1) / most_rows;
 
     for (size_t panel = first; panel < last; panel++) {
         size_t column = panel * PANEL;

@@ -27,18 +27,17 @@ enum { W = 4, NV = 3, ROWS = 6 };
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
 typedef uint32_t vu __attribute__((vector_size(4 * W)));
+typedef int16_t vs __attribute__((vector_size(4 * W)));
+typedef uint16_t vus __attribute__((vector_size(4 * W)));
 typedef uint16_t vh __attribute__((vector_size(2 * W)));
+typedef uint8_t vb __attribute__((vector_size(W)));
 
 // The same at any address.
 typedef float vf_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint32_t vu_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint16_t vh_any __attribute__((vector_size(2 * W), aligned(2), may_alias));
-
-// Products of INT8 need instructions whose sums are exact.
-#if defined(__AVX512VNNI__)
-#define HAS_INT8 1
-#endif
+typedef uint8_t vb_any __attribute__((vector_size(W), aligned(1), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -108,13 +107,17 @@ typedef struct {
 
 // Numbers as inputs of INT8, of which `column` is the first. What is no number becomes some integer.
 INLINE void store_int8(Format format, uint8_t *p, size_t column, vf x) {
-    (void)format, (void)p, (void)column, (void)x;
-#if HAS_INT8
     // They are clamped before they are integers: the conversion of a large number would be the least integer.
     vf scaled = x * load(format.factor + column) + *format.zero;
     vf clamped = larger(smaller(scaled, splat(255.f)), splat(0.f));
+#if defined(__AVX512F__)
     __m512i integers = _mm512_cvt_roundps_epi32((__m512)clamped, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(integers));
+#else
+    // To add it rounds to an integer, which is then the lowest byte.
+    const float magic = 12582912.f;  // 1.5 * 2^23
+    vu integers = (vu)(clamped + magic) & 0xff;
+    *(vb_any *)p = __builtin_convertvector(integers, vb);
 #endif
 }
 

@@ -14,10 +14,10 @@ from tests.core.encoders import (
     NUM_WORDS,
     SMALL,
     by_numpy,
+    computing,
     cores,
     linear_names,
     make_batch,
-    make_encoder,
     make_int8,
     make_int8_encoder,
     make_parameters,
@@ -39,16 +39,8 @@ INNER = "layers.0.feed_forward.inner"
 OUTPUT = "layers.0.feed_forward.output"
 SPARE_ROWS = 32  # that tiles may read after the last row
 
-CAPABLE = [core for core in cores() if core.computes_int8]
-PARAMS = [pytest.param(core, id=core.instruction_set) for core in CAPABLE] or [
-    pytest.param(None, marks=pytest.mark.skip(reason="the core has no int8 on this processor"))
-]
-COMPUTING = [
-    pytest.param(core, dtype, id=f"{core.instruction_set}-{dtype}") for core in CAPABLE for dtype in core.formats
-] or [pytest.param(None, "", marks=pytest.mark.skip(reason="the core has no int8 on this processor"))]
-
-each_core = pytest.mark.parametrize("core", PARAMS)
-each = pytest.mark.parametrize("core, dtype", COMPUTING)
+each_core = pytest.mark.parametrize("core", cores(), ids=lambda core: core.instruction_set)
+each = pytest.mark.parametrize("core, dtype", computing())
 
 
 # --- single steps -----------------------------------------------------------------------------------------------------
@@ -314,16 +306,7 @@ def test_tensors_that_do_not_fit_are_an_error(core):
         CoreEncoder(core, replace(SMALL, inner=65568), "float32", [OUTPUT])
 
 
-@pytest.mark.parametrize(
-    "core", [core for core in cores() if not core.computes_int8], ids=lambda core: core.instruction_set
-)
-def test_other_instruction_sets_have_no_int8(core):
-    with pytest.raises(InputError, match=f"the core has no int8 for {core.instruction_set}"):
-        CoreEncoder(core, SMALL, "float32", [INNER])
-    make_encoder(core)
-
-
-@pytest.mark.parametrize("core", cores(), ids=lambda core: core.instruction_set)
+@each_core
 def test_rows_of_a_table_of_integers_are_scaled(core):
     random = np.random.default_rng(10)
     integers = random.integers(-128, 128, (NUM_WORDS, 96), np.int8)

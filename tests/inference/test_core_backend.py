@@ -171,8 +171,6 @@ def test_tables_of_words_packed_in_memory_or_in_a_file_have_the_same_rows(model_
 @pytest.fixture
 def int8_directory(make_model, tokenizer, tmp_path):
     """Writes a random model some of whose layers are int8; its directory and that of the float model."""
-    if not find_core().computes_int8:
-        pytest.skip("the core has no int8 on this processor")
 
     def make(family="bert", heads=None, *, left_out=(), labels=(), pooling=None, **changes):
         model = make_model(family, heads, **(SIZES | changes))
@@ -286,8 +284,6 @@ class Watched:
 
 
 def test_vectors_of_the_packaged_model_in_int8_are_near_those_in_float32(paragraphs):
-    if not find_core().computes_int8:
-        pytest.skip("the core has no int8 on this processor")
     by_numpy = load(backend="numpy")
     # Its feed_forward.output, whose inputs have one step for all columns, would cost a hundredth of the cosine.
     fields = {
@@ -314,20 +310,6 @@ def test_vectors_of_the_packaged_model_in_int8_are_near_those_in_float32(paragra
     model.backend.encoder_in_c = ours
     cosines = (model.embed(paragraphs[:20]) * expected).sum(1)
     assert 0.997 < cosines.min() < 0.99999
-
-
-def test_int8_models_are_not_computed_where_the_core_has_no_int8(int8_directory, monkeypatch):
-    directory, _ = int8_directory(pooling="mean")
-    other = Core(find_core().library, "avx2")
-    assert not other.computes_int8
-    monkeypatch.setattr(backends_core, "find_core", lambda: other)
-    backend = load(directory).backend
-    assert backend.library == "torch"
-    assert backend.why_chosen == "the core does not: the weights are int8, which it does not compute with avx2"
-    with pytest.raises(InputError, match="int8 weights: needs the package torch"):
-        load(directory, backend="core")
-    with pytest.raises(InputError, match="int8 weights: needs the package torch"):
-        load(directory, backend="numpy")
 
 
 def test_tensors_of_an_int8_model_that_do_not_fit_are_named(int8_directory):

@@ -1,10 +1,9 @@
 """The encoder in C (core/), for models of BERT's layout on a CPU; heads are numpy's.
 
 It computes what numpy.py does, which is the specification: in float32, or in bfloat16 where the processor is faster
-with it. Linear layers that are stored in int8 are computed in int8 where the processor has exact sums of such products
-(model/int8.py is the specification), and the rest of such a model in one of these formats. Weights are packed for its
-products when a model is loaded. The first use of something that needs torch, such as `checkpoint`, loads the model a
-second time, by torch.
+with it. Linear layers that are stored in int8 are computed in int8 (model/int8.py is the specification), the rest of
+such a model in one of these formats. Weights are packed for its products when a model is loaded. The first use of
+something that needs torch, such as `checkpoint`, loads the model a second time, by torch.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class CoreBackend(NumpyBackend):
         if device not in ("auto", "cpu"):
             raise needs_torch(f"device {device!r:.40}")
         number_format = choose_format(core, dtype)
-        files = cls.read_files(directory, int8=core.computes_int8)
+        files = cls.read_files(directory, int8=True)
         return cls.of(files, core=core, dtype=number_format, **options)
 
     def read_words(self, files: ModelFiles) -> CoreWords:
@@ -273,8 +272,6 @@ def why_not(directory: Directory, *, dtype: str, device: str) -> str:
 
     stored = detect(directory).open(directory)
     assert isinstance(stored, StoredModel), "an adapter, which has been returned"
-    if stored.naming == "int8" and not core.computes_int8:
-        return f"the weights are int8, which it does not compute with {core.instruction_set}"
     file = directory.path / CONFIG
     config, _ = read_family(stored.hf_config, file).parse_config(stored.hf_config, file)
     config = config.replace(**stored.changes)
