@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from bothways.base.device import has_gpu
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files
 from bothways.base.registry import Registry
@@ -44,10 +45,7 @@ def open_backend(path: str | PathLike[str], backend: Library = "auto", **options
             return BACKENDS[directory.format](directory, **options)
         if backend != "auto":
             return BACKENDS[backend](directory, **options)
-        name, reason = choose_library(directory, **options)
-        chosen = BACKENDS[name](directory, **options)
-        chosen.why_chosen = reason
-        return chosen
+        return open_fastest(directory, **options)
 
     return read_unchanged(path, opened)
 
@@ -58,17 +56,18 @@ def check_library(backend: Library) -> None:
         raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
 
 
-def choose_library(
-    directory: Directory, *, dtype: str = "auto", device: str = "auto", **options: Any
-) -> tuple[str, str]:
-    """The library that computes an encoder: the core where it can, else torch where it is installed, else numpy. With
-    the reason, if it is not the core."""
-    from bothways.inference.backends.core import why_not
+def open_fastest(directory: Directory, device: str = "auto", **options: Any) -> Backend:
+    """An encoder by the core where it can, else by torch where that is installed, else by numpy."""
+    from bothways.inference.backends.core import CoreBackend, NotByCore
 
-    reason = why_not(directory, dtype=dtype, device=device)
-    if not reason:
-        return "core", ""
-    return "torch" if find_spec("torch") else "numpy", f"the core does not: {reason}"
+    try:
+        # A GPU is faster, and the core does not compute there.
+        return CoreBackend.open(directory, device="gpu" if device == "auto" and has_gpu() else device, **options)
+    except NotByCore as refusal:
+        library = "torch" if find_spec("torch") else "numpy"
+        backend = BACKENDS[library](directory, device=device, **options)
+        backend.why_chosen = f"the core does not: {refusal.reason}"
+        return backend
 
 
 def has_own_backend(name: str) -> bool:

@@ -18,7 +18,7 @@ from bothways.base.log import logger
 from bothways.inference.reading import ProgressOption, showing
 from bothways.model.config import EncoderConfig
 from bothways.model.model import Model
-from bothways.model.prepacked import prepack, prepack_for_one_text
+from bothways.model.prepacked import prepack
 from bothways.model.rows import read_states
 from bothways.text.batch import Batch
 from bothways.text.batching import batch_end, delayed
@@ -30,7 +30,6 @@ Column = Sequence[Any] | NDArray[Any]
 WeightVersions = list[tuple[int, int]]
 BATCH_TOKENS = {"cuda": 1 << 16}  # of a batch on a GPU
 CPU_BATCH_TOKENS = 4096  # enough to keep a processor busy, small enough for its caches
-SHORT_TEXT = 128  # tokens of a text that is computed by itself in float32
 TOKENS_PER_RELEASE = 1 << 15  # computed tokens after which freed memory is returned to the system
 
 
@@ -69,9 +68,8 @@ class BatchRunner:
         self.device = device
         self.dtype = dtype
         self.batch_tokens = batch_tokens or BATCH_TOKENS.get(device.type, CPU_BATCH_TOKENS)
-        # The functions, with the versions of the weights that they were made from.
+        # The function, with the versions of the weights that it was made from.
         self._prepacked: tuple[WeightVersions, Callable[[Batch], Tensor]] | None = None
-        self._for_one_text: tuple[WeightVersions, Callable[[Batch], Tensor] | None] | None = None
 
     def run(
         self,
@@ -148,11 +146,9 @@ class BatchRunner:
             batch = windows.batch(rows, self.device)
             values = [values_of(column, rows) for column in columns]
             with torch.inference_mode():
-                is_short = len(rows) == 1 and batch.num_tokens <= SHORT_TEXT
-                for_one_text = self.for_one_text() if is_short else None
                 # Files of other libraries compute all tokens.
                 rows_R = rows_read(batch, *values) if rows_read and isinstance(self.model, Model) else None
-                hidden_TH = read_states(for_one_text or hidden_states, batch, rows_R)
+                hidden_TH = read_states(hidden_states, batch, rows_R)
                 return reduce(hidden_TH, batch, *values)
 
         num_tokens = 0
@@ -221,17 +217,8 @@ class BatchRunner:
             self._prepacked = (weights, prepack(self.model))
         return self._prepacked[1]
 
-    def for_one_text(self) -> Callable[[Batch], Tensor] | None:
-        """The same for a batch of one short text, if there is a faster way."""
-        if not isinstance(self.model, Model) or self.dtype is not torch.float32 or self.device.type != "cpu":
-            return None
-        weights = weight_versions(self.model)
-        if self._for_one_text is None or self._for_one_text[0] != weights:
-            self._for_one_text = (weights, prepack_for_one_text(self.model))
-        return self._for_one_text[1]
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepacked": None, "_for_one_text": None}
+        return {**self.__dict__, "_prepacked": None}
 
 
 def values_of(column: Column, rows: Integers) -> Any:

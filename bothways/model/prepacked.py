@@ -1,15 +1,13 @@
-"""Prepacked layers for fast inference on a CPU, through oneDNN: in bf16, and in float32 for one short text.
+"""Prepacked layers for fast inference in bf16 on a CPU, through oneDNN.
 
 Each weight is reordered once for the matrix product, and activations and residual sums are fused into the product,
 before rounding to bf16. This saves a fifth of the time (docs/LOG.md), and the result is closer to float32 than the
-result of the plain form. A short text alone is computed without modules, layouts and buckets, which take longer than
-its products.
+result of the plain form.
 """
 
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.model.attention import Context, split_queries, take_rows
@@ -20,7 +18,6 @@ from bothways.model.layer import Layer
 from bothways.model.model import Model
 from bothways.text.batch import Batch
 
-MAX_COPY = 1 << 27  # bytes of a second copy of the layers' weights, for short texts
 # Activations that oneDNN fuses into a product: name, algorithm.
 FUSED = {
     "gelu": ("gelu", "none"),
@@ -67,36 +64,6 @@ def prepack(model: Model) -> Callable[..., Tensor]:
         padded_rows = None if rows_R is None else append_dummy_rows(rows_R, weight)
         last_RH: Tensor = encoder.final_norm(last(x_TH, context, padded_rows))
         return last_RH[: batch.num_tokens if rows_R is None else len(rows_R)]
-
-    return forward
-
-
-def prepack_for_one_text(model: Model) -> Callable[..., Tensor] | None:
-    """A function that computes the last hidden states [S, H] of a batch of one text in float32, to within 1e-5 of the
-    states that `model` computes; None if it has no other way than `model`. It has a copy of the weights of the layers.
-    """
-    if type(model) is not Model or type(model.encoder) is not Encoder or not model.config.has_bert_layout:
-        return None
-
-    encoder = model.encoder
-    weight = encoder.embeddings.words.weight
-    size = sum(value.nbytes for value in encoder.layers.parameters())
-    is_float32_on_cpu = weight.device.type == "cpu" and weight.dtype is torch.float32
-    if not is_float32_on_cpu or size > MAX_COPY or is_int8(model) or not torch.backends.mkldnn.is_available():
-        return None
-
-    plain = [layer for layer in encoder.layers if isinstance(layer, Layer) and is_plain(layer)]
-    if len(plain) < len(encoder.layers):
-        return None
-
-    packed: dict[nn.Module, OneTextLayer] = {layer: OneTextLayer(layer, model.config.hidden_act) for layer in plain}
-    *layers, last = [packed[layer] for layer in encoder.layer_sequence]
-
-    def forward(batch: Batch, rows_R: Tensor | None = None) -> Tensor:
-        x_SH: Tensor = encoder.embeddings(batch)
-        for layer in layers:
-            x_SH = layer.compute(x_SH)
-        return last.compute(x_SH, rows_R)
 
     return forward
 
@@ -195,19 +162,3 @@ class PrepackedLayer:
 
         value_TI, gate_TI = inner_TI.chunk(2, dim=-1)
         return self.layer.feed_forward.activation(value_TI) * gate_TI
-
-
-class OneTextLayer(PrepackedLayer):
-    """The forward pass of `Layer` for the tokens of one text, in BERT's layout."""
-
-    def compute(self, x_SH: Tensor, rows_R: Tensor | None = None) -> Tensor:
-        """[S, H] -> [S, H]; with rows_R, [R, H]"""
-        qkv_S3ND = self.qkv(x_SH).unflatten(1, (3, self.layer.attention.num_heads, -1))
-        q_1NSD, k_1NSD, v_1NSD = qkv_S3ND.permute(1, 2, 0, 3)[:, None].unbind()
-        q_1NRD = q_1NSD if rows_R is None else q_1NSD[:, :, rows_R]
-        attended_NRD = F.scaled_dot_product_attention(q_1NRD, k_1NSD, v_1NSD)[0]
-        attended_RH = attended_NRD.transpose(0, 1).flatten(1)
-
-        x_RH = self.layer.attention_norm(self.attention_output(attended_RH, take_rows(x_SH, rows_R)))
-        last_RH: Tensor = self.layer.feed_forward_norm(self.output(self.inner(x_RH), x_RH))
-        return last_RH

@@ -91,27 +91,8 @@ def test_windows_are_pooled_to_the_same_bits_in_training_and_inference(kind):
     assert pool_windows(kind, vectors_WH[:0], text_W[:0], 0).shape == (0, 5)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "roberta", "albert", "modernbert", "deberta"])
-def test_one_short_text_is_computed_by_itself_in_float32(make_predictor, family):
-    """Only in BERT's layout; a change of the weights is seen, and more or longer texts are computed as ever."""
-    model, text = make_predictor(family, pooling="mean"), "the rate of the cat"
-    has_own_way = family not in ("modernbert", "deberta")
-    assert (model.encoder.runner.for_one_text() is not None) == has_own_way
-    alone, among = model.hidden_states(text), model.hidden_states([text, "a dog"])[0]
-    np.testing.assert_allclose(alone, among, rtol=0, atol=1e-5)
-    with torch.no_grad():
-        model.module.encoder.layers[0].feed_forward.output.weight.mul_(3)
-    changed = model.hidden_states(text)
-    assert np.abs(changed - alone).max() > 1e-3
-    np.testing.assert_allclose(changed, model.hidden_states([text, "a dog"])[0], rtol=0, atol=1e-5)
-
-
-def test_models_in_other_formats_have_no_other_way_for_one_text(make_predictor):
-    assert make_predictor(dtype="bfloat16").encoder.runner.for_one_text() is None
-
-
-def test_a_server_prepares_the_way_for_one_text_before_it_forks(make_predictor, monkeypatch):
-    model = make_predictor(pooling="mean")
+def test_a_server_packs_weights_before_it_forks(make_predictor, monkeypatch):
+    model = make_predictor(pooling="mean", dtype="bfloat16")
     model.backend.prepare_to_fork()
-    monkeypatch.delattr(runner, "prepack_for_one_text")  # so that preparing it again fails
+    monkeypatch.delattr(runner, "prepack")  # so that packing them again fails
     assert model.embed("a dog").shape == (24,)

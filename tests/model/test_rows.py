@@ -10,7 +10,7 @@ import torch
 
 from bothways.inference.backends.forward import Bert
 from bothways.model.kernels import append_dummy_rows
-from bothways.model.prepacked import can_prepack, prepack, prepack_for_one_text
+from bothways.model.prepacked import can_prepack, prepack
 from bothways.model.rows import HiddenRows, pooled_rows, read_states, text_rows
 from bothways.tasks import forward
 from bothways.text.batch import Batch
@@ -207,17 +207,6 @@ def test_packed_rows_have_the_same_bits_in_any_company(family, make_model):
     # Other products than those of all tokens, so rounded differently here and there.
     assert (rows_NH - all_NH).float().norm() < 0.01 * all_NH.float().norm()
     assert torch.equal(alone_NH[0], rows_NH[0])
-
-
-@pytest.mark.parametrize("family", ["bert", "albert"])
-def test_one_short_text_has_its_rows(family, make_model):
-    model = make_model(family).eval()
-    fast = prepack_for_one_text(model)
-    if fast is None:
-        pytest.skip("no packed products on this processor")
-    batch = batch_of(np.array([29]), [3, 17])
-    with torch.inference_mode():
-        assert torch.allclose(fast(batch, rows_R=batch.masked_positions), model(batch)[[3, 17]], atol=1e-5, rtol=0)
 
 
 def test_rows_are_filled_up_as_tokens_are():

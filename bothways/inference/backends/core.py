@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.device import ALIASES, has_gpu, num_threads
+from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
 from bothways.core.core import (
@@ -61,6 +61,14 @@ BATCHES_OF_A_THREAD = 4  # so that none is alone with the last one for long
 LEAST_TOKENS = 256  # of a batch by default; that many stay in the caches of a core
 
 
+class NotByCore(InputError):
+    """The core does not compute a model. reason: why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"backend 'core' does not compute the model: {reason}; another backend may")
+        self.reason = reason
+
+
 class CoreBackend(NumpyBackend):
     """A checkpoint of BERT's layout on the CPU, by the core."""
 
@@ -89,14 +97,18 @@ class CoreBackend(NumpyBackend):
         device: str = "auto",
         **options: Any,
     ) -> CoreBackend:
-        """Load a checkpoint. options: window and batch_tokens. InputError for all that the core cannot compute."""
+        """Load a checkpoint. options: window and batch_tokens. NotByCore for all that the core cannot compute."""
         core = find_core()
         if isinstance(core, Absence):
-            raise InputError(f"backend 'core' cannot compute here: {core.reason}")
+            raise NotByCore(core.reason)
         if device not in ("auto", "cpu"):
-            raise needs_torch(f"device {device!r:.40}")
+            raise NotByCore(f"it computes on a CPU, not on the device {device!r:.40}")
         number_format = choose_format(core, dtype)
-        files = cls.read_files(directory, int8=True)
+        stored = detect(directory).open(directory)
+        if not isinstance(stored, StoredModel):
+            raise NotByCore("the directory holds an adapter")
+        check_layout(stored, directory.path / CONFIG)
+        files = ModelFiles.of(directory, stored)
         return cls.of(files, core=core, dtype=number_format, **options)
 
     def read_words(self, files: ModelFiles) -> CoreWords:
@@ -258,26 +270,14 @@ class Int8Words(CoreWords):
         self.size = len(self.packed.scales_V)
 
 
-def why_not(directory: Directory, *, dtype: str, device: str) -> str:
-    """Why the core does not compute the model in a directory, in this format on this device; "" if it does."""
-    core = find_core()
-    if isinstance(core, Absence):
-        return core.reason
-    if device != "cpu" and (device != "auto" or has_gpu()):
-        return "it computes on a CPU"
-    if dtype != "auto" and ALIASES.get(dtype, dtype) not in core.formats:
-        return f"it computes in {' or '.join(core.formats)} on this processor"
-    if directory.is_adapter:
-        return "the directory holds an adapter"
-
-    stored = detect(directory).open(directory)
-    assert isinstance(stored, StoredModel), "an adapter, which has been returned"
-    file = directory.path / CONFIG
+def check_layout(stored: StoredModel, file: Path) -> None:
+    """NotByCore for a model that the core does not compute. file: its config."""
     config, _ = read_family(stored.hf_config, file).parse_config(stored.hf_config, file)
     config = config.replace(**stored.changes)
     if not config.has_bert_layout:
-        return "the model does not have BERT's layout"
-    return layout_of(config).refusal()
+        raise NotByCore("it does not have BERT's layout")
+    if refusal := layout_of(config).refusal():
+        raise NotByCore(refusal)
 
 
 def layout_of(config: EncoderConfig) -> CoreLayout:
@@ -298,12 +298,12 @@ def layout_of(config: EncoderConfig) -> CoreLayout:
 
 
 def choose_format(core: Core, dtype: str) -> str:
-    """The number format of a name; "auto": bfloat16 where the processor is faster with it. InputError for others."""
+    """The number format of a name; "auto": bfloat16 where the processor is faster with it. NotByCore for others."""
     dtype = ALIASES.get(dtype, dtype)
     if dtype == "auto":
         return core.formats[-1]
     if dtype not in core.formats:
-        raise InputError(f"dtype {dtype!r:.40}: the core computes in {' or '.join(core.formats)} on this processor")
+        raise NotByCore(f"it computes in {' or '.join(core.formats)} on this processor, not in {dtype!r:.40}")
     return dtype
 
 

@@ -152,7 +152,7 @@ class EncoderBackend(TokenBackend):
 
     def prepare_to_fork(self) -> None:
         with single_thread():
-            self.runner.for_one_text()
+            self.runner.hidden_states()
 
     # --- saving -------------------------------------------------------------------------------------------------------
 

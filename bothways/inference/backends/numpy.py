@@ -97,14 +97,13 @@ class NumpyBackend(TokenBackend):
         return cls.of(cls.read_files(directory), **options)
 
     @classmethod
-    def read_files(cls, directory: Directory, *, int8: bool = False) -> ModelFiles:
-        """The files of a model of BERT's layout. int8: or of such a model with int8 layers. InputError for others."""
+    def read_files(cls, directory: Directory) -> ModelFiles:
+        """The files of a model of BERT's layout. InputError for others."""
         if directory.is_adapter:
             raise needs_torch(f"{directory.path}: an adapter")
 
         files = ModelFiles.read(directory)
-        is_readable = files.naming == "hugging_face" or int8
-        if not (files.config.has_bert_layout and is_readable):
+        if not files.config.has_bert_layout or files.naming == "int8":
             kind = "int8 weights" if files.naming == "int8" else f"a model of type {files.family.model_type}"
             raise needs_torch(f"{directory.path}: {kind}")
         return files
