@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 # Prints errors and warnings only, except for places that pip has looked in.
 SHOWN := 2>&1 | awk '!/^WARNING: Location/ { print; fflush() }'
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Python compiles what is imported; to compile all that is installed takes a minute and a half.
+INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= bothways-demo
 # Tests run in random order, in one process more than there are cores, since some wait for others; at most 8.
 #   make test SEED=123           in the order of that seed
@@ -44,7 +45,7 @@ $(VENV)/installed-tests: $(VENV)/installed
 	@echo "Installing what the tests need, among them libraries that results are compared with (1.5 GB)"
 	@$(INSTALL) --editable '.[test,check]' $(SHOWN)
 	@$(PYTHON) -m venv $(VENV)/light
-	@$(VENV)/light/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	@$(VENV)/light/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[serve,xlsx]' $(SHOWN)
 	@touch $@
 
