@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.base.device import has_gpu
+from bothways.base.device import has_arm_bf16, has_gpu
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files
 from bothways.base.registry import Registry
@@ -56,16 +56,20 @@ def check_library(backend: Library) -> None:
         raise InputError(f"backend {backend!r:.40} is not supported; choose one of {', '.join(get_args(Library))}")
 
 
-def open_fastest(directory: Directory, device: str = "auto", **options: Any) -> Backend:
+def open_fastest(directory: Directory, dtype: str = "auto", device: str = "auto", **options: Any) -> Backend:
     """An encoder by the core where it can, else by torch where that is installed, else by numpy."""
     from bothways.inference.backends.core import CoreBackend, NotByCore
 
+    has_torch = find_spec("torch") is not None
     try:
-        # A GPU is faster, and the core does not compute there.
-        return CoreBackend.open(directory, device="gpu" if device == "auto" and has_gpu() else device, **options)
+        if device == "auto" and has_gpu():
+            raise NotByCore("it computes on a CPU")
+        if dtype == "auto" and has_torch and has_arm_bf16():
+            raise NotByCore("torch computes in bfloat16 on this processor, the core in float32")
+        return CoreBackend.open(directory, dtype=dtype, device=device, **options)
     except NotByCore as refusal:
-        library = "torch" if find_spec("torch") else "numpy"
-        backend = BACKENDS[library](directory, device=device, **options)
+        library = "torch" if has_torch else "numpy"
+        backend = BACKENDS[library](directory, dtype=dtype, device=device, **options)
         backend.why_chosen = f"the core does not: {refusal.reason}"
         return backend
 

@@ -492,6 +492,11 @@ def test_devices_and_formats_that_the_core_does_not_have(model_directory, monkey
     assert "the core does not: it computes on a CPU" in load(directory).backend.why_chosen
     assert load(directory, device="cpu").backend.library == "core"
 
+    monkeypatch.undo()
+    monkeypatch.setattr(inference_load, "has_arm_bf16", lambda: True)
+    assert "the core does not: torch computes in bfloat16" in load(directory).backend.why_chosen
+    assert load(directory, dtype="float32").backend.library == "core"
+
 
 def test_the_environment_turns_the_core_off_and_chooses_instruction_sets(monkeypatch):
     def found(**variables):
