@@ -87,8 +87,8 @@ def run_tests(folder: Path, arguments: Sequence[str]) -> int:
     script.write_text(SCRIPT.format(root=shlex.quote(str(folder / "root")), version=PYTHON), encoding="utf-8")
     script.chmod(0o755)
 
-    # On ARM a load (LDAR) never comes before an earlier store (STLR). In qemu 7.2 it does, so that the barrier of encode.c
-    # can wait for ever. Threads that share one core see each other's stores in order.
+    # On ARM a load (LDAR) never comes before an earlier store (STLR). In qemu 7.2 it does, so that the barrier of
+    # encode.c can wait for ever. Threads that share one core see each other's stores in order.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     checkout = folder / "checkout"
     path = os.pathsep.join([str(checkout), str(folder / "site-packages")])
