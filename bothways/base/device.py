@@ -171,20 +171,10 @@ def has_fast_bf16(device: torch.device) -> bool:
 @cache
 def processor_name() -> str:
     """The CPU model if the system reports it, else its architecture."""
-    return processor_fact("model name") or platform.machine()
-
-
-def has_arm_bf16() -> bool:
-    """Whether this is an ARM processor with products in bfloat16. x86 does not use the name Features."""
-    return "bf16" in processor_fact("Features").split()
-
-
-def processor_fact(name: str) -> str:
-    """The value that Linux reports of a processor; "" if there is none."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    values = [line.partition(":")[2].strip() for line in lines if line.startswith(name)]
-    return values[0] if values else ""
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:

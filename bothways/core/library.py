@@ -28,7 +28,10 @@ CHOICE = "BOTHWAYS_CORE_ISA"
 SETS = {"amx": 8, "avx512_bf16": 4, "avx512": 2, "avx2": 1, "neon": 16}
 AMD_DOTS = 32  # the bit for a processor whose products in bfloat16 are faster than those in float32, without AMX
 # On which systems and instruction sets all tests of the core have run. Others are compiled, but only chosen by name.
-TESTED = {("linux", "x86_64"): ("amx", "avx512_bf16", "avx512", "avx2")}
+TESTED = {
+    ("linux", "x86_64"): ("amx", "avx512_bf16", "avx512", "avx2"),
+    ("linux", "aarch64"): ("neon",),
+}
 
 INT = ctypes.c_int
 LONG = ctypes.c_int64

@@ -1,12 +1,13 @@
 """bothways.load: a Predictor from a checkpoint, a run or a saved TF-IDF model; backends by format of a directory."""
 
+import platform
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.base.device import has_arm_bf16, has_gpu
+from bothways.base.device import has_gpu
 from bothways.base.errors import InputError, needs_package
 from bothways.base.io import Files
 from bothways.base.registry import Registry
@@ -29,6 +30,7 @@ BACKENDS = Registry[Opener](
         "numpy": "bothways.inference.backends.numpy:NumpyBackend.open",
     },
 )
+ARM = ("aarch64", "arm64")
 Library = Literal["auto", "core", "torch", "numpy"]
 
 
@@ -64,8 +66,8 @@ def open_fastest(directory: Directory, dtype: str = "auto", device: str = "auto"
     try:
         if device == "auto" and has_gpu():
             raise NotByCore("it computes on a CPU")
-        if dtype == "auto" and has_torch and has_arm_bf16():
-            raise NotByCore("torch computes in bfloat16 on this processor, the core in float32")
+        if has_torch and platform.machine().lower() in ARM:
+            raise NotByCore("nobody has measured it beside torch on ARM yet")
         return CoreBackend.open(directory, dtype=dtype, device=device, **options)
     except NotByCore as refusal:
         library = "torch" if has_torch else "numpy"
