@@ -30,6 +30,9 @@ MANY_ARGUMENTS = 6  # positional ones
 
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 BRACKETS = set("()[]{},:")  # a line of these alone closes or opens a call, and has no code of its own
+C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A name or number, a text, or a sign; signs of several characters count once.
+C_TOKEN = re.compile(r'[\w.]+|"[^"\n]*"|->|<<=?|>>=?|[-+*/%&|^=!<>]=|&&|\|\||\+\+|--|[^\s\w]')
 PRONOUNS = re.compile(r"\b(?:that|those) of\b")
 
 
@@ -129,7 +132,7 @@ def measure(package: Path) -> House:
     graph = import_graph(package.name, files)
     inside = {path: targets for path, targets in graph.items() if "/" in path}
     return House(
-        counts=count_all(files),
+        counts=count_all(files) | count_c([*package.rglob("*.[ch]")]),
         longest_function=max(lengths.values(), default=0),
         long_functions=long_functions,
         circle=[f"{path}.py" for path in find_circle(inside)],
@@ -167,6 +170,25 @@ def count_all(files: list[SourceFile]) -> dict[str, float]:
         f"files over {LONG_FILE} lines": sum(len(file.lines) > LONG_FILE for file in files),
         "doors": len({file.door for file in files} - DATA - {""}),
     }
+
+
+def count_c(files: list[Path]) -> dict[str, float]:
+    """Counts of the C of a package, if it has some; comments are no tokens."""
+    texts = [C_COMMENT.sub("", file.read_text(encoding="utf-8")) for file in files]
+    tokens = [C_TOKEN.findall(text) for text in texts]
+    if not tokens:
+        return {}
+    return {"tokens of C": sum(map(len, tokens)), "functions of C": sum(map(count_c_functions, tokens))}
+
+
+def count_c_functions(tokens: list[str]) -> int:
+    """Bodies behind a list of parameters, outside of all others."""
+    count = 0
+    depth = 0
+    for index, token in enumerate(tokens):
+        count += token == "{" and not depth and tokens[index - 1] == ")"
+        depth += (token == "{") - (token == "}")
+    return count
 
 
 def body_lines(file: SourceFile) -> Iterator[str]:

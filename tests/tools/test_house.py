@@ -54,6 +54,18 @@ def test_tokens_comments_and_blank_lines_are_those_of_a_count_by_hand(package):
     assert counts["blank lines in functions, %"] == round(100 / 7, 1)  # of return 1, and of six lines of second
 
 
+def test_tokens_and_functions_of_c_are_those_of_a_count_by_hand(package):
+    assert "tokens of C" not in house.measure(package).counts
+    (package / "a" / "sum.c").write_text(
+        "// Not counted: f() {\n"
+        "typedef struct { int x; } Pair;  /* nor\nthis */\n"
+        "static int sum(const Pair *p) { if (p->x >= 1) { return p->x; } return 0; }\n"
+    )
+    counts = house.measure(package).counts
+    # typedef ... Pair ; / static ... { / if ( p -> x >= 1 ) { return p -> x ; } / return 0 ; }
+    assert (counts["tokens of C"], counts["functions of C"]) == (9 + 10 + 15 + 4, 1)
+
+
 @pytest.mark.parametrize(
     ("line", "is_packed"),
     [
