@@ -129,7 +129,7 @@ def measure_model(model: Path, texts: Path | None) -> None:
         file = texts or paragraphs(Path(directory, "texts.txt"))
         settings = Quantize(model=model, texts=file, out=Path(directory, "int8"), max_drop=100.0)
         result = quantize.run(settings)
-        print(*result.as_table()[:-1], sep="\n")
+        print(*result.lines()[:-1], sep="\n")
         after = result.best
         before = [one for one in result.measured if "int8" not in one.name][-1]
         print(f"int8 / {before.name}: {after.speed / before.speed:.2f} of its texts/s")

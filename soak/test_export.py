@@ -69,7 +69,7 @@ def test_scores_of_every_head_are_ours_at_every_length_batch_and_side(family, he
         lengths=LENGTHS, batches=BATCHES, most_tokens=max(LENGTHS) * max(BATCHES),
     )  # fmt: skip
     assert len(report.cells) == len(LENGTHS) * len(BATCHES) * 3
-    print("\n".join(report.as_table()))
+    print("\n".join(report.lines()))
     report.check(f"{family} {heads}")
 
 

@@ -1,4 +1,4 @@
-"""Functions of the commands vocab, predict, fill, export, merge, pack, unpack, info and cache."""
+"""Functions of the commands vocab, predict, embed, fill, export, merge, pack, unpack, info and cache."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,23 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, format_count
 from bothways.base.log import logger
+from bothways.base.results import Facts, Result
 from bothways.base.terminal import print_lines
 from bothways.settings.deploy import Export, Merge, Pack, Unpack
-from bothways.settings.predict import Fill, Predict
+from bothways.settings.predict import Embed, Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
-    from bothways.inference.jobs.estimate import Estimate
-    from bothways.inference.jobs.journal import Journal
-    from bothways.tasks.fill import Guess
+    from bothways.inference.jobs.journal import Journal, WrittenFile
+    from bothways.tasks.fill import Guesses
     from bothways.text.corpus.cache import CachedStore
-    from bothways.training.results import RunComparison
 
 
-def vocab(settings: Vocab) -> int:
-    """Learn a vocabulary and save its tokenizer. Returns the number of entries."""
+class VocabularyFacts(Facts):
+    """The number of entries of a vocabulary, and its directory."""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self['entries']:,} entries in {self['directory']}"
+
+
+def vocab(settings: Vocab) -> VocabularyFacts:
+    """Learn a vocabulary and save its tokenizer."""
     from bothways.base.io import check_target
     from bothways.text.corpus.documents import Corpus, skipped_summary
     from bothways.text.tokenizer.tokenizer import Tokenizer
@@ -48,23 +54,58 @@ def vocab(settings: Vocab) -> int:
     if skipped:
         logger.info(skipped_summary(skipped))
     tokenizer.save(settings.out)
-    return len(tokenizer)
+    return VocabularyFacts(entries=len(tokenizer), directory=str(settings.out))
 
 
-def predict(settings: Predict) -> "Journal | Estimate | Iterator[list[dict[str, Any]]]":
+def predict(settings: Predict) -> Result | Iterator[list[dict[str, Any]]]:
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
     from bothways.inference.jobs import jobs, rows_to_label, verbs
+    from bothways.inference.jobs.estimate import Estimate
 
     if settings.label_next is not None:
-        return rows_to_label.write_rows_to_label(settings)
+        journal = rows_to_label.write_rows_to_label(settings)
+        text = f"{format_count(settings.label_next, 'row')} to label"
+        return _written(settings, journal, text, to_label=settings.label_next)
     if settings.out is None:
         return jobs.predict_blocks(settings)
-    return verbs.predict(settings)
+
+    result = verbs.predict(settings)
+    if isinstance(result, Estimate):
+        return result
+    return _written(settings, result, f"{result.results:,} predictions", predictions=result.results)
 
 
-def fill(settings: Fill) -> "list[list[Guess]]":
+def embed(settings: Embed) -> Result:
+    """Write a vector per row to a file."""
+    from bothways.inference.jobs import verbs
+    from bothways.inference.jobs.estimate import Estimate
+
+    result = verbs.embed(settings)
+    if isinstance(result, Estimate):
+        return result
+    journal, size = result
+    text = f"{journal.results:,} vectors of size {size}"
+    return _written(settings, journal, text, vectors=journal.results, size=size)
+
+
+def _written(settings: Predict | Embed, journal: "Journal", text: str, **facts: int) -> "WrittenFile":
+    """The result of a job. text, facts: number and kind of its results, for people and for JSON."""
+    from bothways.inference.jobs.journal import WrittenFile, side_file
+
+    assert settings.out is not None
+    return WrittenFile(
+        out=settings.out,
+        text=text,
+        facts=facts,
+        skipped=journal.set_aside,
+        skipped_file=settings.out / "_skipped" if settings.writes_parts else side_file(settings.out),
+    )
+
+
+def fill(settings: Fill) -> "Guesses":
     """The most probable tokens for each mask."""
     from bothways.inference.load import load
+    from bothways.tasks.fill import Guesses
 
     model = load(
         settings.model,
@@ -72,19 +113,26 @@ def fill(settings: Fill) -> "list[list[Guess]]":
         device=settings.device,
         window=settings.window,
     )
-    return model.fill(settings.text, top=settings.top)
+    return Guesses(model.fill(settings.text, top=settings.top))
 
 
-def export(settings: Export) -> dict[str, Any]:
+def export(settings: Export) -> Facts:
     """Export a model. Prints the table of differences while it runs, unless --json is given."""
     from bothways.shrink.export import export
 
-    return export.run(settings, logger.debug if settings.json else print_lines)
+    metadata = export.run(settings, logger.debug if settings.json else print_lines)
+    return Facts({"directory": str(settings.out), **metadata})
 
 
-def merge(settings: Merge) -> dict[str, Any]:
-    """Write the model that an adapter belongs to with the adapter merged into its weights. Returns its directory and
-    size in bytes."""
+class ModelSize(Facts):
+    """The directory of a model that was written, and its size in bytes."""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self['out']}: {self['bytes'] / 1e6:.1f} MB"
+
+
+def merge(settings: Merge) -> ModelSize:
+    """Write the model that an adapter belongs to with the adapter merged into its weights."""
     from bothways.base.io import check_target
     from bothways.model.adapters.attach import with_merged
     from bothways.model.checkpoint import checkpoint
@@ -92,19 +140,19 @@ def merge(settings: Merge) -> dict[str, Any]:
     check_target(settings.out, holds="bothways.json")
     base = checkpoint.load(settings.base) if settings.base else None
     checkpoint.save(with_merged(base, settings.adapter), settings.out)
-    return sizes(settings.out)
+    return size_of(settings.out)
 
 
-def pack(settings: Pack) -> dict[str, Any]:
-    """Write a packed copy of a checkpoint. Returns its directory and size in bytes."""
+def pack(settings: Pack) -> ModelSize:
+    """Write a packed copy of a checkpoint."""
     from bothways.model.checkpoint import checkpoint
     from bothways.model.checkpoint.changes.pack import save_packed
 
     save_packed(checkpoint.load(settings.model), settings.out)
-    return sizes(settings.out)
+    return size_of(settings.out)
 
 
-def unpack(settings: Unpack) -> dict[str, Any]:
+def unpack(settings: Unpack) -> ModelSize:
     """Write a checkpoint, packed or not, in the Hugging Face layout with float32 weights; static vectors in the layout
     of model2vec."""
     from bothways.base.io import check_target
@@ -116,17 +164,17 @@ def unpack(settings: Unpack) -> dict[str, Any]:
     if is_static(path):
         check_target(settings.out, holds="config.json")
         write_static(read_static(path), settings.out)
-        return sizes(settings.out)
+        return size_of(settings.out)
 
     loaded = checkpoint.load(settings.model)
     check_plain(loaded.model)
     checkpoint.save(loaded, settings.out)
-    return sizes(settings.out)
+    return size_of(settings.out)
 
 
-def sizes(directory: Path) -> dict[str, Any]:
+def size_of(directory: Path) -> ModelSize:
     files = [path for path in directory.rglob("*") if path.is_file()]
-    return {"out": str(directory), "bytes": sum(file.stat().st_size for file in files)}
+    return ModelSize(out=str(directory), bytes=sum(file.stat().st_size for file in files))
 
 
 @dataclass(frozen=True)
@@ -138,6 +186,51 @@ class CacheContents:
     stores: "list[CachedStore]"
     deleted_indexes: list[Any]
     indexes: list[Any]
+    is_cleared: bool
+
+    def to_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"directory": str(self.directory)}
+        for name in ("deleted", "stores", "deleted_indexes", "indexes"):
+            facts[name] = [{**vars(entry), "path": str(entry.path)} for entry in getattr(self, name)]
+        return facts
+
+    def lines(self) -> Iterator[str]:
+        for store in self.deleted or self.stores:
+            kind = "float32 weights" if _has_weights(store) else "copy"
+            text = f"{kind} of {', '.join(store.corpus)}" if store.corpus else "damaged or unfinished"
+            if store.statistics:
+                text = f"{store.statistics['tokens']:,} tokens of {', '.join(store.corpus)}"
+            yield f"{store.path.name}  {store.modified}  {store.size / 1e6:9,.1f} MB  {text}"
+
+        for index in self.deleted_indexes or self.indexes:
+            text = f"{index.passages:,} passages of {', '.join(index.folders)}" if index.folders else "damaged"
+            yield f"{index.path.name}  {index.size / 1e6:9,.1f} MB  {text}"
+
+        if self.is_cleared:
+            freed = sum(entry.size for entry in (*self.deleted, *self.deleted_indexes))
+            kept = f"; kept {self._left()}, in use by a run" if self.stores else ""
+            yield f"deleted {freed / 1e6:,.1f} MB{kept}"
+        else:
+            hint = "; bothways cache --clear deletes them" if self.stores or self.indexes else ""
+            yield f"{self._left()}{hint}"
+
+    def _left(self) -> str:
+        """The size, number and directory of the stores that remain."""
+        size = sum(store.size for store in self.stores) / 1e6
+        weights = sum(map(_has_weights, self.stores))
+        others = len(self.stores) - weights
+        kinds = []
+        if others or not weights:
+            kinds.append(format_count(others, "token store"))
+        if weights:
+            kinds.append(format_count(weights, "file of weights", "files of weights"))
+        directory = self.directory.parent if weights else self.directory
+        return f"{size:,.1f} MB in {' and '.join(kinds)} in {directory}"
+
+
+def _has_weights(store: "CachedStore") -> bool:
+    """Whether an entry of the cache is the weights of a packed model in float32."""
+    return store.path.suffix == ".safetensors"
 
 
 def cache(settings: Cache) -> CacheContents:
@@ -175,10 +268,11 @@ def cache(settings: Cache) -> CacheContents:
         stores=stores,
         deleted_indexes=deleted_indexes,
         indexes=indexes,
+        is_cleared=settings.clear,
     )
 
 
-def info(settings: Info) -> "dict[str, Any] | RunComparison":
+def info(settings: Info) -> Result:
     from bothways.cli.info import describe
 
     if len(settings.path) == 1:

@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from bothways.base.device import choose_device
 from bothways.base.errors import RowLocation
 from bothways.base.log import muted
+from bothways.base.results import Facts
 from bothways.base.rng import Purpose, generator
 from bothways.base.terminal import command_name, print_lines
 from bothways.evaluation import check
@@ -57,7 +58,7 @@ class Results:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-def run(settings: Demo) -> dict[str, Any]:
+def run(settings: Demo) -> Facts:
     """Run all steps in one run directory; prints and returns the figures, and writes demo.html."""
     start = time.perf_counter()
     run = Run(settings.out, "demo", settings, device=choose_device(settings.device))
@@ -77,7 +78,7 @@ def run(settings: Demo) -> dict[str, Any]:
     pretrain_small(settings, results)
 
     seconds = time.perf_counter() - start
-    figures = {**results.figures, "seconds": seconds}
+    figures = Facts(results.figures, seconds=seconds)
     write("Where it fails\n   " + "\n   ".join(results.failures))
     commands, python = go_on(settings)
     write_page(settings, results, seconds, [*commands, "", *python])

@@ -1,11 +1,15 @@
 """Facts about a checkpoint or run: what it is, how it was made, and from which data."""
 
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.io import read_json
 from bothways.base.paths import RemotePath
+from bothways.base.results import Facts, format_value
+from bothways.cli.verbs import VERBS
 from bothways.inference.load import open_backend
 from bothways.model.checkpoint import hub
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
@@ -14,14 +18,41 @@ from bothways.training.run_lock import FOLDER, METRICS, STATE, read_metrics, run
 RUN_FACTS = ("reason", "resumed", "data", "steps", "heldout", "result", "figures", "parts")  # copied from bothways.json
 
 
-def describe(path: Path) -> dict[str, Any]:
+class InfoFacts(Facts):
+    """Facts about a checkpoint or run, printed as a table."""
+
+    def lines(self) -> Iterator[str]:
+        for name, value in self.items():
+            if name == "settings":
+                value = without_defaults(self["run"], value)
+            lines = [format_value(value)]
+            if isinstance(value, dict):
+                lines = [f"{key} {format_value(inner)}" for key, inner in value.items()]
+
+            heading = name
+            for line in lines:
+                yield f"{heading:12} {line}"
+                heading = ""
+
+
+def without_defaults(verb: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, as stored in JSON, that are not the defaults of its verb."""
+    # Training needs torch, which the description of a model does not.
+    from bothways.training.run import plain_value
+
+    known = fields(VERBS[verb].settings_class) if verb in VERBS else ()
+    defaults = {field.name: plain_value(field.default) for field in known}
+    return {name: value for name, value in settings.items() if value != defaults.get(name, value is None)}
+
+
+def describe(path: Path) -> InfoFacts:
     """Facts by name about a run, a checkpoint, a model of the hub, or a directory of runs (a demo)."""
     path = path.download(_is_read) if isinstance(path, RemotePath) else path
     model = hub.locate(path)
     path = path if path.exists() else model
     if not path.exists():
         raise MissingFile(f"{path}: no such directory; name a checkpoint or a run")
-    facts: dict[str, Any] = {"path": str(path)}
+    facts = InfoFacts(path=str(path))
     metadata = read_metadata(path / METADATA_FILE)
     if "status" in metadata:
         facts |= describe_run(path, metadata)

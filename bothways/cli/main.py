@@ -170,9 +170,8 @@ def _run(name: str, options: Sequence[str]) -> None:
         if Path(DEFAULT) in models and DEFAULT not in options and is_main_process():
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
 
-        verb = VERBS[name]
-        run = verb.load(name)
-        print_result(verb, settings, run(settings))
+        run = VERBS[name].load(name)
+        print_result(run(settings), as_json=getattr(settings, "json", False))
 
 
 def overview(prefix: str = "") -> list[str]:

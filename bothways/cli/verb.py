@@ -1,4 +1,4 @@
-"""A verb of the command line: its settings, its function, what prints its result, and its help."""
+"""A verb of the command line: its settings, its function, and its help."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +19,8 @@ class Verb:
     """A verb of the command line. Modules are imported when it runs, so that --help is fast.
 
     settings: "module:Class" of its settings, such as "bothways.settings.predict:Predict"
-    function: "module:function" that takes settings and returns a result
+    function: "module:function" that takes settings and returns a Result, or None if it prints while it runs
     help: its line in `bothways --help`
-    output: "module:function" that prints settings and result; "": the result prints itself, by `to_json` and `lines`
     trains: whether `bothways.train` accepts the settings
     waits: whether it runs until it is stopped, so that elapsed time is not progress
     example: arguments, for --help
@@ -31,7 +30,6 @@ class Verb:
     settings: str
     function: str
     help: str
-    output: str = ""
     trains: bool = False
     waits: bool = False
     example: str = ""
@@ -58,7 +56,6 @@ def task_verb(task: "TaskEntry") -> Verb:
         task.settings,
         task.run,
         task.help,
-        output="bothways.cli.output:finetune",
         trains=True,
         example=task.example,
     )

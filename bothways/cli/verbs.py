@@ -35,7 +35,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "what the packaged model does, and a BERT from scratch: 2 minutes",
         example="--minutes 3",
         words="example quickstart try",
-        output="bothways.cli.output:demo",
     ),
     "vocab": Verb(
         "bothways.settings.tools:Vocab",
@@ -43,7 +42,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "learn a WordPiece vocabulary from text",
         example="corpus.txt -o my-tokenizer",
         words="vocabulary tokenizer tokenize wordpiece",
-        output="bothways.cli.output:vocab",
     ),
     "pretrain": Verb(
         "bothways.settings.pretrain:Pretrain",
@@ -52,7 +50,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         trains=True,
         example="text/ -o my-bert --model mini --minutes 60",
         words="mlm pretraining pre-training",
-        output="bothways.cli.output:pretrain",
     ),
     "distill": Verb(
         "bothways.settings.pretrain:Distill",
@@ -61,7 +58,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         trains=True,
         example="my-bert text/ -o my-student --layers 3 --minutes 60",
         words="distil distillation student",
-        output="bothways.cli.output:distill",
     ),
     **{f"finetune {name}": task_verb(task) for name, task in TASKS.items() if task.is_trained},
     "predict": Verb(
@@ -70,7 +66,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "predict labels, numbers, entities or answers",
         example="my-classifier texts.csv --keep-columns id,text -o labels.csv",
         words="infer inference prediction label run pipeline",
-        output="bothways.cli.output:predict",
     ),
     "fill": Verb(
         "bothways.settings.predict:Fill",
@@ -78,15 +73,13 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "fill each [MASK] in a text",
         example='my-bert "He opened the [MASK] and went out."',
         words="fill-mask mask unmask",
-        output="bothways.cli.output:fill",
     ),
     "embed": Verb(
         "bothways.settings.predict:Embed",
-        "bothways.inference.jobs.verbs:embed",
+        "bothways.cli.commands:embed",
         "write a vector for each text",
         example="my-bert texts.jsonl -o vectors.npy",
         words="encode embedding embeddings vectorize vectors features",
-        output="bothways.cli.output:embed",
     ),
     "evaluate": Verb(
         "bothways.settings.predict:Evaluate",
@@ -94,7 +87,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "score a model, or predictions in a file",
         example="my-classifier test.csv",
         words="eval evaluation test validate metrics",
-        output="bothways.cli.output:evaluate",
     ),
     "check": Verb(
         "bothways.settings.predict:Check",
@@ -109,7 +101,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "quantize a model to int8: smaller and faster",
         example="my-classifier --with my-texts.csv -o my-classifier-int8",
         words="quantise quantization int8",
-        output="bothways.cli.output:quantize",
     ),
     "shrink": Verb(
         "bothways.settings.deploy:Shrink",
@@ -117,7 +108,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "the fastest model within a stated loss: cuts and int8",
         example="my-classifier --with reviews.csv --max-drop 1 -o my-fast-classifier",
         words="smaller faster optimize optimise compress",
-        output="bothways.cli.output:quantize",
     ),
     "prune": Verb(
         "bothways.settings.deploy:Prune",
@@ -125,7 +115,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "prune a fine-tuned model, with training between cuts",
         example="my-classifier --with reviews.csv --size 0.5 -o my-small-classifier",
         words="pruning trim sparsify slim",
-        output="bothways.cli.output:quantize",
     ),
     "merge": Verb(
         "bothways.settings.deploy:Merge",
@@ -133,7 +122,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "merge an adapter into its model",
         example="my-adapter -o my-classifier",
         words="merge-adapter merge-lora fuse",
-        output="bothways.cli.output:pack",
     ),
     "pack": Verb(
         "bothways.settings.deploy:Pack",
@@ -141,7 +129,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "pack a model into few bits, for shipping",
         example="my-bert -o my-bert-packed",
         words="4bit 4-bit int4",
-        output="bothways.cli.output:pack",
     ),
     "unpack": Verb(
         "bothways.settings.deploy:Unpack",
@@ -149,7 +136,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "unpack a model for other libraries",
         example="bothways-en -o bothways-en",
         words="dequantize",
-        output="bothways.cli.output:pack",
     ),
     "export": Verb(
         "bothways.settings.deploy:Export",
@@ -157,7 +143,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "export a model to ONNX",
         example="my-classifier -o my-classifier-onnx",
         words="onnx convert",
-        output="bothways.cli.output:export",
     ),
     "info": Verb(
         "bothways.settings.tools:Info",
@@ -165,7 +150,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "describe a checkpoint or run, and how it was made",
         example="my-classifier",
         words="show describe inspect summary list ls",
-        output="bothways.cli.output:info",
     ),
     "cache": Verb(
         "bothways.settings.tools:Cache",
@@ -173,7 +157,6 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "list or delete cached token stores and search indexes",
         example="--clear",
         words="clear-cache clean",
-        output="bothways.cli.output:cache",
     ),
 }
 

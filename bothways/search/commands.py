@@ -1,14 +1,14 @@
 """The verbs of search, index, search, extract and mcp: settings in, results out."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.base.errors import MissingFile, format_count
+from bothways.base.errors import MissingFile
 from bothways.base.log import logger
 from bothways.base.paths import as_path
 from bothways.base.terminal import print_json_line
@@ -155,7 +155,7 @@ def updated_index(settings: Search) -> Path:
         dtype=settings.dtype,
     )
     if result.new or result.changed or result.deleted:
-        logger.info(summary(result))
+        logger.info(result.summary)
     return directory
 
 
@@ -224,26 +224,3 @@ def mcp(settings: Mcp) -> None:
         reranker = load_model(settings, settings.rerank) if settings.rerank else None
         for answer in answer_messages(sys.stdin.buffer, store, vectors, reranker):
             print_json_line(answer)
-
-
-def summary(result: Indexed) -> str:
-    """The result of indexing in one line."""
-    counts = {
-        "new": result.new,
-        "changed": result.changed,
-        "deleted": result.deleted,
-        "skipped": len(result.skipped),
-    }
-    changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    passages = format_count(result.passages, "passage")
-    files = format_count(result.files, "file")
-    done = f"{passages} of {files} in {result.seconds:.1f} s ({changes or 'no changes'})"
-    return done + unread_summary(result.unread)
-
-
-def unread_summary(unread: Mapping[str, int]) -> str:
-    """The end of a line on the documents without a reader."""
-    if not unread:
-        return ""
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in unread.items())
-    return f"; not read: {counts}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.device import num_cores, set_num_threads
-from bothways.base.errors import InputError, flag, require
+from bothways.base.errors import InputError, flag, format_count, require
 from bothways.base.io import fsync, full_disk_named
 from bothways.base.log import logger
 from bothways.base.paths import local_file
@@ -28,7 +28,7 @@ from bothways.search.database import from_stored, to_stored
 from bothways.search.entity_groups import group_document
 from bothways.search.fact_table import FORMATS, write_rows
 from bothways.search.folder import FoundFile, find_documents, unread_documents
-from bothways.search.indexing import file_digest
+from bothways.search.indexing import file_digest, unread_summary
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
@@ -65,6 +65,17 @@ class Extracted:
     skipped: dict[str, str] = field(default_factory=dict)
     unread: dict[str, int] = field(default_factory=dict)
     common: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "out": str(self.out)}
+
+    def lines(self) -> Iterator[str]:
+        facts = format_count(self.facts, "fact")
+        files = format_count(self.files, "file")
+        skipped = f"; {format_count(len(self.skipped), 'file')} skipped" if self.skipped else ""
+        yield f"{facts} of {files} in {self.out}{skipped}{unread_summary(self.unread)}"
+        for name, group, count in self.common:
+            yield f"{count:8,}  {name:12} {group}"
 
 
 def extract(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.terminal import print_json, print_lines, print_styled
-from bothways.search.commands import SearchResult
+from bothways.search.commands import SearchResult, run_search
 from bothways.search.matching import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, hit_json
+from bothways.settings.search import Search
 
 # ANSI styles, with the colours of grep.
 PATH = "35"
@@ -23,6 +24,18 @@ WORD = "1;31"
 NOTHING = "Nothing was found."
 ONLY_WEAK = "No clear match. The nearest passages:"
 Segment = tuple[str, str]  # a text and its style
+
+
+def run(settings: Search) -> None:
+    """Search, and print the hits. The exit status is 1 without any, as of grep."""
+    is_printed = print_hits(
+        run_search(settings),
+        settings.query,
+        json=settings.json,
+        only_files=settings.files_with_matches,
+    )
+    if not is_printed:
+        sys.exit(1)
 
 
 def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> bool:

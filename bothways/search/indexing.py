@@ -6,12 +6,12 @@ Words and static vectors come first, so that one can search soon; the vectors of
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from bothways.base.errors import InputError, flag
+from bothways.base.errors import InputError, flag, format_count
 from bothways.base.log import logger
 from bothways.base.paths import local_file
 from bothways.base.progress import LINE_EVERY, ProgressBar, show_progress, working
@@ -58,8 +58,34 @@ class Indexed:
     passages: int = 0
     seconds: float = 0.0
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         return {**vars(self), "store": str(self.store)}
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.summary}, in {self.store}"
+
+    @property
+    def summary(self) -> str:
+        """The result in one line, without the store."""
+        counts = {
+            "new": self.new,
+            "changed": self.changed,
+            "deleted": self.deleted,
+            "skipped": len(self.skipped),
+        }
+        changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        passages = format_count(self.passages, "passage")
+        files = format_count(self.files, "file")
+        done = f"{passages} of {files} in {self.seconds:.1f} s ({changes or 'no changes'})"
+        return done + unread_summary(self.unread)
+
+
+def unread_summary(unread: Mapping[str, int]) -> str:
+    """The end of a line on the documents without a reader."""
+    if not unread:
+        return ""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in unread.items())
+    return f"; not read: {counts}"
 
 
 @working("index")

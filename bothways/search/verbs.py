@@ -9,15 +9,13 @@ VERBS = {
         help="index folders for search by words and meaning",
         example="documents -o my-index",
         words="reindex ingest crawl",
-        output="bothways.search.output:index",
     ),
     "search": Verb(
         settings="bothways.settings.search:Search",
-        function="bothways.search.commands:run_search",
+        function="bothways.search.hits:run",
         help="search a folder or an index",
         example='"which invoices mention late fees" documents',
         words="find grep retrieve query rank lookup",
-        output="bothways.search.output:search",
     ),
     "extract": Verb(
         settings="bothways.settings.search:Extract",
@@ -25,7 +23,6 @@ VERBS = {
         help="extract entities, labels and answers of folders",
         example="documents --tag my-tagger -o facts.parquet",
         words="extraction facts",
-        output="bothways.search.output:extract",
     ),
     "mcp": Verb(
         settings="bothways.settings.search:Mcp",
@@ -33,7 +30,6 @@ VERBS = {
         help="search an index from agents (MCP over standard input and output)",
         example="my-index",
         words="agent agents tool tools",
-        output="bothways.cli.output:nothing",
         waits=True,
     ),
 }

@@ -10,6 +10,5 @@ VERBS = {
         waits=True,
         example="my-embedder --port 8080",
         words="server serving api http deploy",
-        output="bothways.cli.output:nothing",
     ),
 }

@@ -153,7 +153,7 @@ class Choice:
             split=self.split,
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         values = asdict(self)
         del values["rule"]
         return values | {
@@ -165,7 +165,7 @@ class Choice:
             "max_drop": self.rule.limit,
         }
 
-    def as_table(self) -> list[str]:
+    def lines(self) -> list[str]:
         """The candidates, one a line, and notes."""
         name_width = max(20, *(len(row.name) for row in self.measured))
         lines = [self._table_head(name_width)]

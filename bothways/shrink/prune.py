@@ -343,7 +343,7 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
             shutil.copy(report, training.out / "report.html")
         shutil.rmtree(training.out / STEPS, ignore_errors=True)
         choice = replace(choice, picture=choice.draw(training.out / f"{verb}.svg"))
-        opened.update_metadata(result=choice.as_json())
+        opened.update_metadata(result=choice.to_json())
     return choice
 
 

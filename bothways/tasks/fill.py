@@ -3,7 +3,7 @@ pre-training teaches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,20 @@ class Guess:
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self)}
+
+
+class Guesses(list[list[Guess]]):
+    """The guesses for each mask of a text, best first."""
+
+    def to_json(self) -> list[list[dict[str, Any]]]:
+        return [[guess.to_json() for guess in mask] for mask in self]
+
+    def lines(self) -> Iterator[str]:
+        for number, mask in enumerate(self, 1):
+            if len(self) > 1:
+                yield f"mask {number}"
+            for guess in mask:
+                yield f"{guess.score:6.1%}  {guess.token:16} {guess.text}"
 
 
 class MaskedText(NamedTuple):
@@ -151,7 +165,7 @@ def fill_items(
 ) -> Sequence[Any]:
     """The guesses for each mask of each text as JSON."""
     by_text = model.fill(task.firsts(items), top=top, **reading)
-    return [[[guess.to_json() for guess in guesses] for guesses in masks] for masks in by_text]
+    return [Guesses(masks).to_json() for masks in by_text]
 
 
 class FillTask(task.Task):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bothways.base.results import format_value
 from bothways.measure import metrics
 from bothways.measure.metrics import Intervals
 
@@ -55,6 +56,23 @@ class Scores(Mapping[str, Any]):
         values = ", ".join(f"{name}={value!r}" for name, value in self.items())
         return f"Scores({values}; primary: {self.primary})"
 
+    def to_json(self) -> dict[str, Any]:
+        dtype = {"dtype": self.dtype} if self.dtype else {}
+        return {"metrics": dict(self), **dtype}
+
+    def lines(self) -> Iterator[str]:
+        intervals = {name: f"{name}_interval" for name in self if f"{name}_interval" in self}
+        for name, value in self.items():
+            if name in intervals:
+                low, high = map(format_value, self[intervals[name]])
+                yield f"{name:24} {format_value(value):8} (95 % interval {low} to {high})"
+            elif isinstance(value, dict) and value and all(isinstance(inner, dict) for inner in value.values()):
+                yield from _table_lines(name, value)
+            elif name not in intervals.values() and (isinstance(value, bool | float) or value != 0):
+                yield f"{name:24} {format_value(value)}"
+        if self.dtype:
+            yield f"{'computed in':24} {self.dtype}"
+
     @property
     def percentages(self) -> dict[str, float]:
         """The primary and the secondary score in percent."""
@@ -62,6 +80,15 @@ class Scores(Mapping[str, Any]):
         if self.secondary:
             names.append(self.secondary)
         return {name: float(self.by_name[name]) * (100 / self.maximum) for name in names}
+
+
+def _table_lines(name: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A table of scores, one row per entry."""
+    columns = dict.fromkeys(key for row in rows.values() for key in row)
+    yield f"{name:24} {' '.join(f'{column:>10}' for column in columns)}"
+    for key, row in rows.items():
+        cells = [format_value(row.get(column, "")) for column in columns]
+        yield f"  {key:22} {' '.join(f'{cell:>10}' for cell in cells)}"
 
 
 @dataclass(frozen=True)

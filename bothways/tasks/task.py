@@ -83,13 +83,6 @@ class LoadedModel(Protocol):
 # --- predictions and their scores -------------------------------------------------------------------------------------
 
 
-class Result(Protocol):
-    """A prediction for a text."""
-
-    def to_json(self) -> Any:
-        """The prediction as JSON: the same in files of predictions, in answers of the server and in extracted facts."""
-
-
 class Evaluator(ABC, Generic[Row, Prediction]):
     """Predictions for rows of one task, and their scores. Rows without labels are scored by how many predictions equal
     the predictions of another model, the reference. agreement: the name of that percentage."""

@@ -7,19 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import bothways
-from bothways.base.registry import load_name
-from bothways.cli import main, output
-from bothways.cli.verb import Verb
+from bothways.base.results import Facts, format_value
+from bothways.cli import commands, main
+from bothways.cli.info import InfoFacts
+from bothways.cli.output import print_result
 from bothways.cli.verbs import VERBS
+from bothways.inference.jobs import rows_to_label, verbs
+from bothways.inference.jobs.journal import Journal
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings.predict import Embed, Predict
 from bothways.tasks.scores import Scores
 
 TEXTS = ["the cat sat", "", "a dog ran and ran", "on the mat", "a", "the dog sat on a cat " * 30, "b"]
@@ -88,11 +93,24 @@ DEVICE_COMMANDS = (
 )  # fmt: skip
 
 
-def test_a_result_without_a_function_prints_itself(capsys):
+def test_a_result_prints_itself(capsys):
     result = SimpleNamespace(to_json=lambda: {"score": 1.5}, lines=lambda: ["score 1.5", "of 3 rows"])
-    for json_only, expected in ((False, "score 1.5\nof 3 rows\n"), (True, '{"score": 1.5}\n')):
-        output.print_result(Verb("", "", ""), SimpleNamespace(json=json_only), result)
+    for as_json, expected in ((False, "score 1.5\nof 3 rows\n"), (True, '{"score": 1.5}\n')):
+        print_result(result, as_json=as_json)
         assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_rows_are_printed_as_json_block_by_block(as_json, capsys):
+    print_result(iter([[{"a": 1}, {"a": 2}], [{"a": 3}]]), as_json=as_json)
+    assert capsys.readouterr().out == '{"a": 1}\n{"a": 2}\n{"a": 3}\n'
+
+
+def test_a_verb_that_has_printed_and_another_process_than_the_first_print_no_result(capsys, monkeypatch):
+    print_result(None, as_json=True)
+    monkeypatch.setenv("RANK", "1")
+    print_result(Facts(score=1.5), as_json=True)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("command", DEVICE_COMMANDS)
@@ -129,10 +147,9 @@ def test_help_names_every_verb(capsys):
         assert [line[2:].split("  ")[0].strip() for line in shown.splitlines() if line.startswith("  ")] == listed
 
 
-def test_every_verb_has_a_function_and_prints_its_result():
+def test_every_verb_has_a_function_and_a_line_of_help():
     for name, verb in VERBS.items():
         assert callable(verb.load(name)), name
-        assert verb.output == "" or callable(load_name(verb.output)), name
         assert len(verb.help) < 90 and verb.help[0].islower() and not verb.help.endswith("."), name
 
 
@@ -254,29 +271,30 @@ def test_evaluation_prints_metrics(classifier, filler, tmp_path, output_of):
     assert shown.splitlines()[-1].split() == ["computed", "in", "float32"] and "skipped" not in shown
 
 
-def test_a_file_is_printed_with_the_number_of_its_results_and_of_skipped_rows(capsys):
-    settings = SimpleNamespace(json=False, out=Path("p.csv"), dry_run=False, label_next=None, writes_parts=False)
-    whole, part = (SimpleNamespace(results=number, set_aside=1200 - number) for number in (1200, 1198))
-    output.predict(settings, whole)
-    output.predict(settings, part)
-    output.predict(SimpleNamespace(**{**vars(settings), "label_next": 6}), whole)
-    output.embed(settings, (whole, 24))
+def test_a_file_is_printed_with_the_number_of_its_results_and_of_skipped_rows(capsys, monkeypatch):
+    monkeypatch.setattr(rows_to_label, "write_rows_to_label", lambda settings: Journal({}, results=1200))
+    monkeypatch.setattr(verbs, "embed", lambda settings: (Journal({}, results=1200), 24))
+    settings = Predict(model="m", file="t.csv", out="p.csv")
+    for skipped in (0, 2):
+        journal = Journal({}, results=1200 - skipped, set_aside=skipped)
+        monkeypatch.setattr(verbs, "predict", partial(lambda journal, settings: journal, journal))
+        print_result(commands.predict(settings), as_json=False)
+    print_result(commands.predict(replace(settings, label_next=6)), as_json=False)
+    print_result(commands.embed(Embed(model="m", file="t.csv", out="p.npy")), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "1,200 predictions in p.csv",
         "1,198 predictions in p.csv; 2 rows skipped, listed in p.csv.skipped.jsonl",
         "6 rows to label in p.csv",
-        "1,200 vectors of size 24 in p.csv",
+        "1,200 vectors of size 24 in p.npy",
     ]
 
 
-def test_scores_are_printed_with_their_intervals_and_tables_beside_them_and_no_empty_counts(capsys):
+def test_scores_are_printed_with_their_intervals_and_tables_beside_them_and_no_empty_counts():
     scores = {"next_sentence": 0.6, "next_sentence_accuracy": 0.75, "next_sentence_accuracy_interval": [0.7, 0.8]}
     by_type = {"LOC": {"f1": 0.5, "support": 3}, "PER": {"f1": 0.0, "support": 12}}
-    output.evaluate(
-        SimpleNamespace(json=False),
-        Scores("f1", {**scores, "f1": 0.0, "by_type": by_type}, {"illegal_gold": 0}, dtype="bfloat16"),
-    )
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+    values = {**scores, "f1": 0.0, "by_type": by_type}
+    result = Scores("f1", values, {"illegal_gold": 0}, dtype="bfloat16")
+    assert [line.split() for line in result.lines()] == [
         ["next_sentence", "0.6"],
         ["next_sentence_accuracy", "0.75", "(95", "%", "interval", "0.7", "to", "0.8)"],
         ["f1", "0"],
@@ -287,10 +305,9 @@ def test_scores_are_printed_with_their_intervals_and_tables_beside_them_and_no_e
     ]
 
 
-def test_info_prints_the_settings_that_are_not_defaults(capsys):
+def test_info_prints_the_settings_that_are_not_defaults():
     settings = {"corpus": ["a.txt"], "steps": 1000, "seed": 7, "batch_tokens": 4096, "documents": "blank"}
-    output.info(SimpleNamespace(json=False), {"run": "pretrain", "settings": settings})
-    shown = capsys.readouterr().out
+    shown = "\n".join(InfoFacts(run="pretrain", settings=settings).lines())
     assert "corpus a.txt" in shown and "steps 1,000" in shown
     assert "batch_tokens" not in shown and "documents" not in shown
 
@@ -419,7 +436,7 @@ def test_half_a_character_on_the_command_line_is_read(filler, output_of):
     [(2e-5, "2e-05"), (1.4e-4, "0.00014"), (0.0, "0"), (0.12345, "0.1235"), (3.0, "3")],
 )
 def test_small_numbers_keep_their_digits(value, shown):
-    assert output.shorten(value) == shown
+    assert format_value(value) == shown
 
 
 @pytest.mark.slow

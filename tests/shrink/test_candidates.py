@@ -45,7 +45,7 @@ def test_a_loss_that_is_no_number_is_not_allowed():
 
 def test_a_choice_has_one_table_and_one_json(tmp_path):
     choice = Choice(tmp_path, tmp_path / "model", "test", 300, Rule(1.0, "speed"), FORMS, 2, ("a note",))
-    lines = choice.as_table()
+    lines = choice.lines()
     assert lines[0].split() == ["MB", "weights", "texts/s", "speed", "accuracy", "lost", "95", "%", "interval"]
     assert [*lines[3].split()] == "c 0.0 100% 19 1.90 89.10 0.90 0.70 to 1.10 <- kept".split()
     assert lines[5:8] == [
@@ -53,14 +53,14 @@ def test_a_choice_has_one_table_and_one_json(tmp_path):
         "chosen on dev, where at most 1 points may be lost",
         "a note",
     ]
-    read = json.loads(json.dumps(choice.as_json()))
+    read = json.loads(json.dumps(choice.to_json()))
     assert {name: read[name] for name in ("metric", "split", "max_drop", "kept", "fastest", "picture")} == {
         "metric": "accuracy", "split": "test", "max_drop": 1.0, "kept": 2, "fastest": "d", "picture": None,
     }  # fmt: skip
     assert read["measured"][1]["drop"] == {"metric": "accuracy", "points": 0.8, "standard_error": 0.1}
     assert read["directory"] == str(tmp_path) and read["notes"] == ["a note"]
     unlimited = Choice(Path("out"), Path("out"), "dev", 1, Rule(math.inf), FORMS, 3)
-    assert unlimited.as_json()["max_drop"] is None and not any("chosen" in line for line in unlimited.as_table())
+    assert unlimited.to_json()["max_drop"] is None and not any("chosen" in line for line in unlimited.lines())
 
 
 def drawn(tmp_path, rule, forms, kept):

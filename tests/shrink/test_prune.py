@@ -220,7 +220,7 @@ def test_a_model_is_cut_in_steps_to_its_target(pruned, model):
     before = bothways.load(model, dtype="float32")
     assert small.labels == before.labels and small.task == "classify"
     assert small.module.config.num_hidden_layers == 2 and small.module.config.num_attention_heads < 3
-    assert any("only Bothways reads it" in line for line in pruned.as_table())
+    assert any("only Bothways reads it" in line for line in pruned.lines())
     assert pruned.best.drop.points == pytest.approx(pruned.measured[0].score - pruned.best.score)
     recorded = json.loads((pruned.directory / "model" / "bothways.json").read_text())["prune"]
     assert recorded["from"] == str(model) and len(recorded["measured"]) == 2
@@ -232,7 +232,7 @@ def test_the_smallest_model_within_the_drop_is_kept(model, data, tmp_path, monke
     result = prune.run(settings)
     assert (len(result.measured), result.kept, result.notes) == (3, 1, ())
     assert bothways.load(result.directory).module.config.num_hidden_layers == 2
-    assert "<- kept" in result.as_table()[2]
+    assert "<- kept" in result.lines()[2]
 
 
 def test_nothing_is_kept_if_the_first_cut_loses_too_much(model, data, tmp_path, monkeypatch):

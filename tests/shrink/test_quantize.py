@@ -145,7 +145,7 @@ def test_the_most_sensitive_layers_stay_as_they_are(vectors, texts, tmp_path, mo
     assert "11 of 12 layers are int8" in result.notes[1]
     record = checkpoint.load(tmp_path / "small").metadata["quantize"]
     assert record["measured"][record["kept"]]["unchanged"] == [*result.best.unchanged]
-    assert any("feed_forward.output" in line for line in result.as_table())
+    assert any("feed_forward.output" in line for line in result.lines())
 
 
 # --- each kind of model -----------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, 
 def test_several_labels_numbers_tags_and_answers_have_their_own_figures(make, texts, tmp_path):
     def measured(model, file, name):
         result = quantize.run(settings(model, file, tmp_path / name))
-        again = json.loads(json.dumps(result.as_json()))
+        again = json.loads(json.dumps(result.to_json()))
         assert again["measured"][1]["name"] == "int8" and bothways.load(tmp_path / name).module
         return "by their labels" in result.notes[0], next(iter(result.measured[0].figures))
 
@@ -450,9 +450,9 @@ def test_nothing_is_written_if_the_drop_may_be_larger_than_allowed(vectors, text
             return quantize.run(settings(vectors, texts, tmp_path / f"{points}", max_drop=0.5))
 
     sure = result_of(0.2, 0.1)
-    assert any("0.20 points of mean cosine (95 % interval 0.00 to 0.40); 0.5 are" in line for line in sure.as_table())
-    assert sure.as_json()["measured"][-1]["drop"] == {"metric": "mean cosine", "points": 0.2, "standard_error": 0.1}
-    assert sure.as_json()["fastest"] in ("float32", "bfloat16", "int8")
+    assert any("0.20 points of mean cosine (95 % interval 0.00 to 0.40); 0.5 are" in line for line in sure.lines())
+    assert sure.to_json()["measured"][-1]["drop"] == {"metric": "mean cosine", "points": 0.2, "standard_error": 0.1}
+    assert sure.to_json()["fastest"] in ("float32", "bfloat16", "int8")
     with pytest.raises(InputError, match="may lose more.*nothing was written"):
         result_of(0.4, 0.1)
     assert not (tmp_path / "0.4").exists()

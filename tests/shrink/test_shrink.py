@@ -33,7 +33,7 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
         "2 of 3 layers, int8",
         "1 of 3 layers",
     ]
-    assert result.kept == 3 and "<- kept" in result.as_table()[4] and result.measured[0].drop.points == 0
+    assert result.kept == 3 and "<- kept" in result.lines()[4] and result.measured[0].drop.points == 0
     kept = checkpoint.load(result.model)
     assert is_int8(kept.model) and kept.model.config.num_hidden_layers == 2 and kept.metadata["verb"] == "shrink"
     assert bothways.load(result.directory).labels == ("a", "b")
@@ -43,7 +43,7 @@ def test_each_form_is_measured_and_the_fastest_within_the_loss_is_kept(settings,
     assert speeds == pytest.approx([1, 1.4, 2.8, 1.5], abs=0.01)
     assert [speed for speed, _ in picture.dots("series1 form kept")] == pytest.approx([2.4], abs=0.01)
     assert not (settings.out / "cuts").exists()
-    assert json.loads(json.dumps(result.as_json()))["kept"] == 3
+    assert json.loads(json.dumps(result.to_json()))["kept"] == 3
 
 
 def test_int8_that_loses_too_much_is_trained(settings, monkeypatch):

@@ -2,11 +2,15 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from bothways.base.device import num_threads
+from bothways.base.errors import format_count
+from bothways.base.progress import format_duration
 from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import SAMPLE_SIZE, estimate_num_rows, split_into_blocks
 from bothways.inference.jobs.file_job import NO_COLUMNS, open_file_job
@@ -30,6 +34,21 @@ class Estimate:
     seconds: float | None
     dollars: float | None
     price: str
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self)
+
+    def lines(self) -> Iterator[str]:
+        files = format_count(self.files, "file")
+        parts = format_count(self.parts, "part")
+        rows = "unknown rows" if self.rows is None else f"about {self.rows:,} rows"
+        yield f"{files}, {parts}, {self.bytes:,} bytes, {rows}"
+
+        if self.seconds is None or self.dollars is None:
+            yield "time and cost: unknown before the rows are read"
+        else:
+            time = format_duration(self.seconds)
+            yield f"about {time} on this machine, ${self.dollars:.2f} at {self.price}"
 
 
 def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:

@@ -44,6 +44,36 @@ class Journal:
     set_aside_size: int = 0
 
 
+@dataclass(frozen=True)
+class WrittenFile:
+    """The result of a job: its output, with the number of results and of skipped rows.
+
+    out: the file, or the directory of parts.
+    text: number and kind of the results.
+    facts: the same, for JSON.
+    skipped: number of skipped rows.
+    skipped_file: lists them, if there are any.
+    """
+
+    out: Path
+    text: str
+    facts: Mapping[str, int]
+    skipped: int
+    skipped_file: Path
+
+    def to_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {**self.facts, "file": str(self.out)}
+        if self.skipped:
+            facts |= {"skipped": self.skipped, "skipped_file": str(self.skipped_file)}
+        return facts
+
+    def lines(self) -> Iterator[str]:
+        skipped = ""
+        if self.skipped:
+            skipped = f"; {format_count(self.skipped, 'row')} skipped, listed in {self.skipped_file}"
+        yield f"{self.text} in {self.out}{skipped}"
+
+
 def side_file(out: Path) -> Path:
     """The file that lists the skipped rows: their indices from 0, and the reasons."""
     return out.with_name(f"{out.name}.skipped.jsonl")

@@ -57,16 +57,16 @@ def run(settings: Export, write_line: Callable[[str], None] = logger.info) -> di
         report.check(settings.model)
         entry = describe(loaded, vectors, report)
         write_files(replace(loaded, pooling=None, metadata={**loaded.metadata, "onnx": entry}), directory)
-    for line in report.as_table():
+    for line in report.lines():
         write_line(line)
     write_line(f"{megabytes(settings.out / GRAPH)} in {settings.out / GRAPH}")
 
     if settings.texts is None:
         return entry
     choice = int8.write(loaded, settings.out / GRAPH, settings.texts, columns=settings, max_drop=settings.max_drop)
-    for line in choice.as_table():
+    for line in choice.lines():
         write_line(line)
-    return {**entry, "int8": choice.as_json()}
+    return {**entry, "int8": choice.to_json()}
 
 
 def check(settings: Export) -> None:
@@ -127,7 +127,7 @@ def describe(loaded: Checkpoint, vectors: Vectors | None, report: parity.Report)
         "inputs": graph.input_names(loaded.model),
         **pooling,
         "versions": {name: version(name) for name in ("torch", *PACKAGES)},
-        "parity": report.as_json(),
+        "parity": report.to_json(),
     }
 
 

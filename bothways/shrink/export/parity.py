@@ -76,14 +76,14 @@ class Report:
                 f"{self.tolerance:g}) at length {cell.length}, batch {cell.batch}, {padding}; nothing was written"
             )
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "tolerance": self.tolerance,
             "greatest": self.by_output,
             "cells": [asdict(cell) for cell in self.cells],
         }
 
-    def as_table(self) -> list[str]:
+    def lines(self) -> list[str]:
         """A line per length, a column per padding side: the greatest difference over batch sizes and outputs. Then a
         line per output."""
         batches = ", ".join(map(str, sorted({cell.batch for cell in self.cells})))

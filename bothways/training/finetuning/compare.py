@@ -141,13 +141,6 @@ def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScor
     return SavedTfidf(name=score.name, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
 
 
-def format_table(metric: str, split: str, baselines: Mapping[str, float]) -> list[str]:
-    """Lines of a table with a row per baseline."""
-    width = max(map(len, baselines), default=0)
-    rows = [f"  {name:{width}}  {value:8.2%}" for name, value in baselines.items()]
-    return [f"baselines, {split} {metric}:", *rows] if rows else []
-
-
 def verdict(
     score: Score,
     baselines: Sequence[BaselineScore],

@@ -2,7 +2,7 @@
 by its directory."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -35,6 +35,7 @@ from bothways.training.finetuning.refusal import write_refusal
 from bothways.training.finetuning.report import metric_unit, write_report
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
 from bothways.training.finetuning.select import ModelScores, Selection
+from bothways.training.finetuning.summary import WIDE, result_json, result_lines
 from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.run import Run
 from bothways.training.run_lock import read_metrics
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
 ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
-WIDE = 0.04  # width of an interval that is shown before the score: of few rows, it is what is known
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 OPTIONAL = (  # facts of a result
@@ -120,6 +120,12 @@ class FineTuneResult(results.RunResult):
         verdict = self.not_delivered or self.verdict
         verdict = f"; {verdict.partition(';')[0]}" if verdict else ""
         return f"{type(self).__name__}({self.task}: {score}{verdict}; {self.directory})"
+
+    def to_json(self) -> dict[str, Any]:
+        return result_json(self)
+
+    def lines(self) -> Iterator[str]:
+        return result_lines(self)
 
     def load(self, **options: Any) -> "Predictor":
         """The saved model. options: the options of `bothways.load`."""

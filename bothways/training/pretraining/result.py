@@ -1,6 +1,6 @@
 """Result of a pre-training run: final checkpoint, held-out metrics, curves, cost."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.settings.fields import AnyPath
 from bothways.training.distributed import Processes
-from bothways.training.pretraining.heldout import HeldOut, on_plateau
+from bothways.training.pretraining.heldout import HeldOut, next_sentence_verdict, on_plateau
 from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.setup import PretrainingSetup
@@ -30,6 +30,13 @@ from bothways.training.schedule import TrainingOptions
 THREAD_WATTS = 10.0
 GPU_WATTS = 300.0
 JOULES_PER_KWH = 3.6e6
+
+# The accuracies of objectives other than words, by their names for people.
+OTHER_OBJECTIVES = {
+    "next_sentence_accuracy": "next sentence",
+    "sentence_order_accuracy": "sentence order",
+    "replaced_accuracy": "replaced tokens",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +54,32 @@ class PretrainingResult(RunResult):
         """The held-out metrics and the directory; the attributes have the rest."""
         figures = ", ".join(f"{name} {value:.4g}" for name, value in self.reported.items())
         return f"{type(self).__name__}({figures}; {self.directory})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": str(self.model_directory),
+            "heldout": dict(self.figures),
+            "cost": dict(self.cost),
+        }
+
+    def lines(self) -> Iterator[str]:
+        figures = self.figures
+        if "perplexity" in figures:
+            words = "masked words" if "masked_lm" in figures else "next words"
+            words += " (generator)" if "replaced_accuracy" in figures else ""
+            unigram = f"(word frequencies alone: {figures['unigram_perplexity']:.1f})"
+            yield f"{words}, held out: perplexity {figures['perplexity']:.1f} {unigram}"
+        if "vector_cosine" in figures:
+            yield f"text vectors, held out: mean cosine to the teacher's {figures['vector_cosine']:.3f}"
+        for key, name in OTHER_OBJECTIVES.items():
+            if key in figures:
+                yield f"{name}, held out: {next_sentence_verdict(figures)}"
+        yield f"held out: {figures['measured_on']}; computed in {figures['dtype']}"
+
+        cost = self.cost
+        time = f"{cost['tokens']:,} tokens in {cost['minutes']:.1f} minutes"
+        yield f"{time}, about {cost['kwh']:.2g} kWh at {cost['watts']:g} W per CPU thread or GPU"
+        yield f"model in {self.model_directory}, curves in {self.directory / 'curves.svg'}"
 
     @property
     def reported(self) -> dict[str, float]:

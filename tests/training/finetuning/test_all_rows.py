@@ -10,7 +10,6 @@ import torch
 
 import bothways
 from bothways.base.log import messages_to
-from bothways.cli.output import finetune as print_finetune
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Regress
 from bothways.tasks.classify import ClassScoring
@@ -238,16 +237,14 @@ def test_the_distance_of_held_out_texts_is_that_of_the_scored_model(whole_run):
     assert not np.array_equal(scored.means_GH, delivered.means_GH)
 
 
-def test_the_first_line_and_the_report_say_which_model_the_score_is_of(whole_run, capsys):
+def test_the_first_line_and_the_report_say_which_model_the_score_is_of(whole_run):
     result = whole_run.result
     assert result.scored.startswith("the score is that of a model trained on 80 % of the rows, ")
     assert f"{whole_run.directory / SCORED}; the delivered one was trained on all 120, for the same " in result.scored
-    print_finetune(SimpleNamespace(json=False), result)
-    assert capsys.readouterr().out.startswith(result.scored)
+    assert next(result.lines()) == result.scored
     report = (whole_run.directory / "report.html").read_text(encoding="utf-8")
     assert "the delivered one was trained on all 120" in report
-    print_finetune(SimpleNamespace(json=True), result)
-    assert json.loads(capsys.readouterr().out)["scored"] == result.scored
+    assert result.to_json()["scored"] == result.scored
 
 
 def test_the_result_that_is_opened_says_it_too(whole_run):

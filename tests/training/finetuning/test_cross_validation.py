@@ -12,7 +12,6 @@ import torch
 
 import bothways
 from bothways.base.errors import InputError
-from bothways.cli import output
 from bothways.measure import metrics
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks.class_decoding import stored_calibration
@@ -241,14 +240,12 @@ def test_a_small_table_is_scored_out_of_fold_by_frozen_vectors(small):
     assert sum(small.metadata["rows"].values()) == 24  # the head of the saved model is fitted to every row
 
 
-def test_the_printed_score_of_a_small_table_has_its_measure(small, capsys):
+def test_the_printed_score_of_a_small_table_has_its_measure(small):
     result = small.result
-    output.finetune(small.settings, result)
     low, high = result.interval
     score = f"out-of-fold accuracy {100 * low:.1f} to {high:.1%} (95 % interval, 24 rows); measured {result.mean:.2%}"
-    assert f"{score} ({result.measured})" in capsys.readouterr().out
-    output.finetune(replace(small.settings, json=True), result)
-    assert json.loads(capsys.readouterr().out)["measured"] == result.measured
+    assert f"{score} ({result.measured})" in "\n".join(result.lines())
+    assert result.to_json()["measured"] == result.measured
 
 
 def test_a_trained_encoder_of_few_rows_is_told_from_its_frozen_vectors(start, rows, table, finetuned):
@@ -271,11 +268,9 @@ def test_what_no_fold_can_score_gets_no_score_and_the_reason_is_printed(case, st
     assert np.isnan(result.mean) and result.interval is None and result.scores == [] and result.baselines == {}
     assert result.verdict.startswith("no score: ") and result.verdict in run.log and result.verdict in run.report
     assert bothways.load(result.model_directory) is not None
-    output.finetune(run.settings, result)
-    printed = capsys.readouterr().out
+    printed = "\n".join(result.lines())
     assert result.verdict in printed and "%" not in printed.replace(result.verdict, "")
-    output.finetune(replace(run.settings, json=True), result)
-    assert json.loads(capsys.readouterr().out)["mean"] is None
+    assert result.to_json()["mean"] is None
 
 
 def test_splits_that_are_named_are_scored_as_they_are(start, rows, table, finetuned):

@@ -1,7 +1,5 @@
 """A model for vectors is delivered only if its gain on dev is clear; else the model before training is."""
 
-import json
-from argparse import Namespace
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +8,6 @@ import pytest
 import torch
 
 import bothways
-from bothways.cli import output
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.tasks.scores import Predictions, Scores
@@ -64,19 +61,17 @@ def test_the_trained_model_stays_in_the_run_and_opens(harmed, harmful):
     assert f"{scores['ndcg@10']:.2%} after it" in harmed.result.not_delivered
 
 
-def test_the_first_line_says_that_the_trained_model_is_not_delivered(harmed, capsys):
-    output.finetune(Namespace(json=False), harmed.result)
-    first, second, *_ = capsys.readouterr().out.splitlines()
+def test_the_first_line_says_that_the_trained_model_is_not_delivered(harmed):
+    first, second, *_ = harmed.result.lines()
     assert first.startswith("not delivered: training was not clearly better on dev than the model before training: ")
     assert "(95 % interval, 45 rows)" in first and str(harmed.result.directory / "trained") in first
     assert second.startswith("test ndcg@10 ") and "no better than the simplest" not in second
     assert "not delivered" in repr(harmed.result) and "not delivered" in harmed.report
 
 
-def test_the_json_names_the_reason_only_where_there_is_one(harmed, gallery, capsys):
+def test_the_json_names_the_reason_only_where_there_is_one(harmed, gallery):
     for run, is_there in ((harmed, True), (gallery.embed, False)):
-        output.finetune(Namespace(json=True), run.result)
-        assert ("not_delivered" in json.loads(capsys.readouterr().out)) is is_there
+        assert ("not_delivered" in run.result.to_json()) is is_there
 
 
 def test_a_training_that_helps_is_delivered_without_another_model(gallery):

@@ -12,8 +12,6 @@ import transformers
 
 import bothways
 from bothways.base.errors import InputError
-from bothways.cli.output import print_result
-from bothways.cli.verbs import VERBS
 from bothways.inference.ranking import rerank_order
 from bothways.measure.metrics.intervals import difference_interval
 from bothways.model.checkpoint import checkpoint
@@ -139,9 +137,8 @@ def test_the_message_on_a_model_that_is_no_better_than_no_reranking(refused, set
     assert "not delivered" in refused.report and "not delivered" in repr(result)
 
 
-def test_the_first_printed_line_says_that_nothing_was_delivered(refused, capsys):
-    print_result(VERBS["finetune rerank"], refused.settings, refused.result)
-    lines = capsys.readouterr().out.splitlines()
+def test_the_first_printed_line_says_that_nothing_was_delivered(refused):
+    lines = [*refused.result.lines()]
     assert lines[0] == refused.result.not_delivered
     assert f"trained model, not delivered, in {refused.result.directory / 'trained'}" in lines
 

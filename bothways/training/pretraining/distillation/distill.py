@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from bothways.base.errors import InputError, flag
 from bothways.base.log import logger
+from bothways.base.results import Facts
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import check_word_pieces, reduce_vocabulary
 from bothways.model.checkpoint.changes.new_head import with_heads
@@ -78,7 +78,7 @@ def run(
     callbacks: Callbacks = (),
     data: text_data.PretrainingData | None = None,
     change: Callable[[PretrainingSetup, text_data.PretrainingData], PretrainingSetup] = lambda setup, data: setup,
-) -> PretrainingResult | dict[str, Any]:
+) -> PretrainingResult | Facts:
     """Distill a student. Writes model, checkpoints, metrics, curves and bothways.json to the run directory. With
     `static`, writes static vectors, and returns facts about them.
 

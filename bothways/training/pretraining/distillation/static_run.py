@@ -24,6 +24,7 @@ from bothways.base.errors import InputError, format_count
 from bothways.base.io import check_target
 from bothways.base.log import logger
 from bothways.base.progress import ProgressBar
+from bothways.base.results import Facts
 from bothways.inference.fingerprint import vector_space
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
@@ -45,7 +46,16 @@ PENALTY = 0.3  # of the ridge regression, per unit of a row's difference from it
 STEPS = 20  # of conjugate gradients
 
 
-def run_static(settings: Distill) -> dict[str, Any]:
+class StaticFacts(Facts):
+    """Facts about static vectors that were made: their directory, sizes, and the texts that they were fitted to."""
+
+    def lines(self) -> Iterator[str]:
+        fitted = f", fitted to {self['fitted_texts']:,} texts" if "fitted_texts" in self else ""
+        entries = f"{self['entries']:,} static vectors of size {self['size']}{fitted}"
+        yield f"{entries}, in {self['out']} ({self['seconds']:.0f} s)"
+
+
+def run_static(settings: Distill) -> StaticFacts:
     """Write static vectors. Returns their directory, sizes, and the number of texts that they were fitted to."""
     check_target(settings.out, holds=CONFIG)
     started = time.monotonic()
@@ -73,13 +83,13 @@ def run_static(settings: Distill) -> dict[str, Any]:
     rows_VH[unknown] = 0
     vectors = StaticVectors(tokenizer, VectorTable(rows_VH), unknown=unknown, facts=facts)
     write_static(vectors, settings.out, card=_card(facts, vectors.dimension))
-    return {
-        "out": str(settings.out),
-        "size": vectors.dimension,
-        "entries": len(tokenizer),
-        "seconds": time.monotonic() - started,
+    return StaticFacts(
+        out=str(settings.out),
+        size=vectors.dimension,
+        entries=len(tokenizer),
+        seconds=time.monotonic() - started,
         **facts,
-    }
+    )
 
 
 @dataclass(frozen=True, eq=False)
