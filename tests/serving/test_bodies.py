@@ -5,6 +5,9 @@ import pytest
 
 from bothways.search.indexing import index
 from bothways.search.store import Store
+from bothways.serving import openapi
+from bothways.serving.posts import POSTS, Post
+from bothways.tasks.task import LIST, Route
 
 LONE = b'{"inputs": "\\ud800"}'
 EMPTY = (400, "Empty")
@@ -234,3 +237,33 @@ def test_an_odd_body_is_read_as_a_plain_one(post, path, body, plain):
     if path == "/search":
         assert answer.pop("seconds") >= 0 and expected.pop("seconds") >= 0
     assert reply.status == 200 and answer == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/embed", {"inputs": ["a", 7.5]}, "`inputs[1]` (7.5) is wrong; `inputs` must be a string, a list of ids, or"),
+        ("/tag", {"inputs": 7}, "`inputs` (7) must be a string or a list of strings"),
+        ("/answer", {"inputs": [ASKED, {"question": "a"}]}, "`inputs[1].context` is missing; it must be a string"),
+        ("/similarity", {"inputs": PAIR | {"source_sentence": 7}}, "`inputs.source_sentence` (7) must be a string"),
+        ("/fill", {"inputs": "a", "top": 0}, "`top` (0) must be a whole number from 1 to 1000"),
+        ("/predict", {"inputs": "a", "in_scope": 2}, "`in_scope` (2) must be a number from 0 to 1"),
+        ("/search", {"query": "a", "how": "magic"}, "`how` ('magic') must be one of hybrid, vectors, words"),
+        ("/rerank", {"query": "a", "texts": []}, "`texts` is empty; give at least one"),
+    ],
+)
+def test_the_message_on_a_wrong_field_has_its_place_its_value_and_its_form(post, path, body, words):
+    assert words in post(path, body).json()["error"]
+
+
+def test_a_description_refers_to_the_body_of_a_route_of_a_plugin_whose_name_is_taken():
+    route = Route("/embed-all", "Of a plugin", LIST, "texts", compute=lambda model, items, reading: items)
+    document = openapi.description("0", POSTS | {route.path: Post.of(route)})
+    schemas = document["components"]["schemas"]
+    found = {}
+    for path in ("/embed_all", route.path):
+        operation = document["paths"][path]["post"]
+        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        found[path] = {*schemas[reference.rpartition("/")[2]]["properties"]}
+    assert found["/embed_all"] - found[route.path] == {"prompt_name"}
+    assert "Of a plugin" in openapi.page(document)
