@@ -22,7 +22,8 @@ def run_without(modules, code):
 
 @pytest.mark.parametrize(
     ("module", "error"),
-    [("scipy.special", "finetune: needs the package scipy; pip install 'bothways[train]'"),
+    [("msgspec", "finetune: needs the package msgspec; pip install 'bothways[serve]'"),
+     ("scipy.special", "finetune: needs the package scipy; pip install 'bothways[train]'"),
      ("sklearn.linear_model", "finetune: needs the package scikit-learn; pip install 'bothways[train]'"),
      ("torch", "finetune: needs the package PyTorch; pip install 'bothways[train]'"),
      ("orjson", "finetune: needs the package orjson; pip install 'bothways[serve]'")],

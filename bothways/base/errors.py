@@ -30,6 +30,7 @@ EXTRA_BY_MODULE = {
     "uvicorn": "serve",
     "httptools": "serve",
     "orjson": "serve",
+    "msgspec": "serve",
     "prometheus_client": "serve",
     "datasets": "hub",
     "huggingface_hub": "hub",

@@ -1,7 +1,7 @@
 """An index as a tool of agents: the Model Context Protocol over standard input and output, one JSON object per line.
 
 Only the messages of a server with tools are needed (initialize, ping, tools/list, tools/call), so they are written by
-hand: the protocol's own package would bring a web server and 20 more packages.
+hand: the protocol's own package would bring a web server and 27 more packages.
 """
 
 import json

@@ -13,29 +13,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bothways.search.store import Store
-from bothways.serving import handlers, openapi
-from bothways.serving.bodies import Refusal
+from bothways.serving import openapi
+from bothways.serving.bodies import Refusal, as_body
 from bothways.serving.document_search import DocumentSearch
 from bothways.serving.guard import OPEN_PATHS, Access, Guard
 from bothways.serving.limits import Limits
 from bothways.serving.metrics import Metrics, RequestMetrics
+from bothways.serving.posts import POSTS, Post
 from bothways.serving.reply import METRICS, answered, error_response, json_response, large_response
 from bothways.serving.request import ModelRequest, read_body
 from bothways.serving.served_model import ServedModel
 from bothways.tasks import TASKS, task_routes
 
-Handler = Callable[[ModelRequest], Awaitable[Any]]
-HANDLERS: dict[str, Handler] = {
-    "/embed": handlers.embed,
-    "/embed_all": handlers.embed_all,
-    "/rerank": handlers.rerank,
-    "/similarity": handlers.similarity,
-    "/tokenize": handlers.tokenize,
-    "/decode": handlers.decode,
-    **{route.path: handlers.route_handler(route) for route in task_routes()},
-    "/attention": handlers.attention,
-    "/v1/embeddings": handlers.embeddings,
-}
 MEDIA_TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -114,22 +103,22 @@ class Site:
         self.root = "/rerank" if self.default.is_ranker else TASKS[self.default.model.task].load().route
         # Routes of other packages; a path of ours stays ours.
         tasks = {served.model.task for served in models} - {*TASKS}
-        self.added = [route for route in task_routes(sorted(tasks)) if route.path not in HANDLERS]
-        self.document = openapi.description(version, root=self.root, has_store=search is not None, added=self.added)
+        added = [route for route in task_routes(sorted(tasks)) if route.path not in POSTS]
+        self.posts = {**POSTS, **{route.path: Post.of(route) for route in added}}
+        self.document = openapi.description(version, self.posts, root=self.root, has_store=search is not None)
 
     def routes(self) -> list[Route]:
         """All routes but the route of the metrics."""
-        of_models = {**HANDLERS, **{route.path: handlers.route_handler(route) for route in self.added}}
-        posts = {
-            **of_models,
-            "/embeddings": handlers.embeddings,
-            "/": of_models[self.root],
+        posts = {path: self.endpoint(path, post) for path, post in self.posts.items()}
+        aliases = {
+            "/embeddings": posts["/v1/embeddings"],
+            "/": posts[self.root],
         }
         routes = []
-        for path, handler in posts.items():
-            routes.append(Route(path, self.endpoint(path, handler), methods=["POST"]))
-        for path, handler in of_models.items():
-            routes.append(Route(f"/models/{{model}}{path}", self.endpoint(path, handler), methods=["POST"]))
+        for path, endpoint in {**posts, **aliases}.items():
+            routes.append(Route(path, endpoint, methods=["POST"]))
+        for path, endpoint in posts.items():
+            routes.append(Route(f"/models/{{model}}{path}", endpoint, methods=["POST"]))
 
         routes += [
             Route("/info", self.info),
@@ -149,22 +138,23 @@ class Site:
             routes.append(Route("/", lambda request: RedirectResponse("docs")))
         return routes
 
-    def endpoint(self, path: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The route of a handler: read the body, choose the model, answer."""
-        answered_path = self.root if path == "/" else path
-        needed = "embed" if handler is handlers.embeddings else answered_path.strip("/")
+    def endpoint(self, path: str, post: Post) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a route: read the body, choose the model, answer."""
+        needed = "embed" if path == "/v1/embeddings" else path.strip("/")
 
         async def respond(request: Request) -> Response:
             metrics: RequestMetrics = request.scope[METRICS]
 
             async def handle() -> Response:
-                body = await read_body(request, self.limits)
-                served = self.choose(request.path_params.get("model", body.get("model")))
+                given = await read_body(request, self.limits)
+                served = self.choose(request.path_params.get("model", given.get("model")))
                 metrics.model = served.name
                 served.need(needed, self.models.values())
 
+                # Fields are read after the model is chosen: a client with the wrong model learns that first.
+                body = as_body(post.body, given)
                 model_request = ModelRequest(http=request, body=body, served=served, metrics=metrics)
-                content = await handler(model_request)
+                content = await post.handle(model_request)
                 return await large_response(content, model_request.headers)
 
             return await answered(handle, request)

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
 from bothways.search.store import Hit, Store, hit_json
 from bothways.serving import calls
-from bothways.serving.bodies import Body, read_choice, read_integer, read_share, read_text, wrong
+from bothways.serving.bodies import ReadingBody, SearchBody, as_body, wrong
 from bothways.serving.limits import Limits
 from bothways.serving.metrics import RequestMetrics
 from bothways.serving.reply import METRICS, answered, json_response
@@ -25,31 +24,7 @@ from bothways.serving.served_model import ServedModel
 from bothways.tasks.classify import class_scores, label_probabilities
 from bothways.tasks.rerank_decoding import Reranking
 
-MOST_HITS = 100
-DEFAULT_HITS = 10
 LONGEST_QUERY = 2000  # characters
-WAYS = (
-    "hybrid",
-    "words",
-    "vectors",
-)
-
-
-@dataclass(frozen=True)
-class Query:
-    """The fields of a search.
-
-    how: one of WAYS.
-    glob: pattern of the paths that are searched; None: all.
-    condition: on the metadata of files, if any.
-    """
-
-    text: str
-    top: int
-    how: str
-    glob: str | None
-    condition: str | None
-    min_score: float | None
 
 
 class DocumentSearch:
@@ -99,7 +74,7 @@ class DocumentSearch:
 
         return await answered(handle, request)
 
-    async def _find(self, query: Query, request: Request, metrics: RequestMetrics) -> list[Hit]:
+    async def _find(self, query: SearchBody, request: Request, metrics: RequestMetrics) -> list[Hit]:
         """The best passages, in the order of the reranker if there is one."""
         vectors: Any = open_vectors
         fast = False
@@ -111,22 +86,22 @@ class DocumentSearch:
 
         def search() -> list[Hit]:
             return self.store.search(
-                query.text,
+                query.query,
                 top=top,
-                how=query.how,  # type: ignore[arg-type]
+                how=query.how,
                 vectors=vectors,
                 fast=fast,
                 globs=[query.glob] if query.glob else [],
-                condition=query.condition,
+                condition=query.filter or None,
                 min_score=query.min_score,
             )
 
         hits = await asyncio.to_thread(search)
         if self.reranker is None or not hits:
             return hits
-        return await self._reranked(ModelRequest(request, {}, self.reranker, metrics=metrics), query, hits)
+        return await self._reranked(ModelRequest(request, ReadingBody(), self.reranker, metrics=metrics), query, hits)
 
-    async def _vectors(self, query: Query, request: Request, metrics: RequestMetrics) -> tuple[Any, bool]:
+    async def _vectors(self, query: SearchBody, request: Request, metrics: RequestMetrics) -> tuple[Any, bool]:
         """How the models of the store are opened, and whether the query is read by static vectors."""
         expected, is_static = await asyncio.to_thread(self._space)
         if is_static or expected is None:
@@ -137,8 +112,8 @@ class DocumentSearch:
             return open_vectors, await asyncio.to_thread(self._static_space) == expected
 
         # The server has the encoder of the index, which needs no second copy.
-        model_request = ModelRequest(request, {}, served, metrics=metrics)
-        (vector_H,) = await model_request.run(calls.embed, [(query.text, None)], normalize=True)
+        model_request = ModelRequest(request, ReadingBody(), served, metrics=metrics)
+        (vector_H,) = await model_request.run(calls.embed, [(query.query, None)], normalize=True)
         computed = ComputedVector(expected, np.asarray(vector_H))
         return (lambda space, model: computed), False
 
@@ -153,13 +128,13 @@ class DocumentSearch:
     def _static_vectors(self) -> Any:
         return open_vectors("static", self.store.database.get("static_model"))
 
-    async def _reranked(self, request: ModelRequest, query: Query, hits: list[Hit]) -> list[Hit]:
+    async def _reranked(self, request: ModelRequest, query: SearchBody, hits: list[Hit]) -> list[Hit]:
         """The passages in the order of the reranker, which computes with the other requests to it."""
         model = request.served.model
         reranking = Reranking.of(model.description.metadata)
 
         read = hits[: reranking.passages]
-        outputs = await request.run(class_scores, [(query.text, hit.text) for hit in read])
+        outputs = await request.run(class_scores, [(query.query, hit.text) for hit in read])
 
         scores = []
         for scores_C in outputs:
@@ -169,11 +144,11 @@ class DocumentSearch:
                 scores.append(float(label_probabilities(model, scores_C)[-1]))
         return reordered(hits, [*reranking.order(scores), *range(len(read), len(hits))], scores)
 
-    def _show(self, hits: list[Hit], query: Query) -> tuple[list[dict[str, Any]], int]:
+    def _show(self, hits: list[Hit], query: SearchBody) -> tuple[list[dict[str, Any]], int]:
         """The passages with the sentence that matches best, and the number of all passages."""
         shown = []
         for hit in hits[: query.top]:
-            match = matching_sentence(hit.text, query.text, self.store.analyzer, self._static_vectors())
+            match = matching_sentence(hit.text, query.query, self.store.analyzer, self._static_vectors())
             shown.append(hit_json(hit) | {"match": [*match]})
         return shown, self.store.passages
 
@@ -189,24 +164,9 @@ class ComputedVector:
         return self.vector_H[None]
 
 
-def read_query(body: Body) -> Query:
+def read_query(given: Mapping[str, Any]) -> SearchBody:
     """The fields of a body. Refusal if one is wrong."""
-    text = read_text(body, "query")
-    top = read_integer(body, "top", DEFAULT_HITS, least=1, most=MOST_HITS) or DEFAULT_HITS
-    if not text.strip() or len(text) > LONGEST_QUERY:
-        raise wrong("query", text, f"a text of at most {LONGEST_QUERY:,} characters")
-    return Query(
-        text=text,
-        top=top,
-        how=read_choice(body, "how", WAYS),
-        glob=_optional_text(body, "glob"),
-        condition=_optional_text(body, "filter"),
-        min_score=read_share(body, "min_score"),
-    )
-
-
-def _optional_text(body: Mapping[str, Any], field: str) -> str | None:
-    value = body.get(field)
-    if value is not None and not isinstance(value, str):
-        raise wrong(field, value, "a string")
-    return value or None
+    body = as_body(SearchBody, given)
+    if not body.query.strip() or len(body.query) > LONGEST_QUERY:
+        raise wrong("query", body.query, f"a text of at most {LONGEST_QUERY:,} characters")
+    return body

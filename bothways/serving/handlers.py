@@ -7,7 +7,7 @@ Embeddings Inference.
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +25,21 @@ def route_handler(route: Route) -> Callable[[ModelRequest], Awaitable[Any]]:
 
     async def handle(request: ModelRequest) -> Any:
         body = request.body
-        items, is_single = bodies.READERS[route.reads](body)
+        items, is_single = body.items()
 
-        options: dict[str, Any] = {}
-        for name, bounds in route.options.items():
-            default, least, most = bounds
-            options[name] = bodies.read_integer(body, name, default, least, most)
+        options = {name: getattr(body, name) for name in route.options}
         for name in route.shares:
-            share = bodies.read_share(body, name)
             # `compute` has defaults of its own for shares.
-            if share is not None:
-                options[name] = share
+            if getattr(body, name) is not None:
+                options[name] = getattr(body, name)
 
         # Only `shape` reads flags; as options they would keep texts out of a common batch.
-        flags = {name: bodies.read_bool(body, name, False) for name in route.flags}
+        flags = {name: getattr(body, name) for name in route.flags}
 
         if route.reads == "sequences":
             _check_pairs(request, has_pairs=items[0][1] is not None)
             # With parameters, the client (huggingface_hub's InferenceClient) expects the lists of a hosted pipeline.
-            is_single = is_single and not isinstance(body.get("parameters"), dict)
+            is_single = is_single and not isinstance(body.parameters, dict)
 
         results = await request.run(route.compute, items, **options)
         answers = [route.shape(request.served.model, result, options | flags) for result in results]
@@ -71,15 +67,14 @@ def _check_pairs(request: ModelRequest, *, has_pairs: bool) -> None:
 
 async def embed(request: ModelRequest) -> Any:
     """A vector per text; `inputs` are texts or lists of ids."""
-    inputs, _ = bodies.read_inputs(request.body)
-    normalize = bodies.read_bool(request.body, "normalize", True)
+    inputs = bodies.split_inputs(request.body.inputs)
     texts = _prompted(request, await _from_ids(request, inputs))
-    return [*await embed_texts(request, texts, normalize=normalize)]
+    return [*await embed_texts(request, texts, normalize=request.body.normalize)]
 
 
 async def embed_all(request: ModelRequest) -> Any:
     """A vector per token of each text. Refusal if they have more numbers than an answer may have."""
-    inputs, _ = bodies.read_inputs(request.body)
+    inputs = bodies.split_inputs(request.body.inputs)
     texts = _prompted(request, await _from_ids(request, inputs))
 
     served = request.served
@@ -96,15 +91,13 @@ async def embed_all(request: ModelRequest) -> Any:
 
 async def embeddings(request: ModelRequest) -> Any:
     """OpenAI's embeddings: float or base64, cut to `dimensions`."""
-    inputs, _ = bodies.read_inputs(request.body, "input")
-    encoding = bodies.read_choice(request.body, "encoding_format", ("float", "base64"))
-
+    inputs = bodies.split_inputs(request.body.input, "input")
     vectors = await embed_texts(request, _prompted(request, await _from_ids(request, inputs)))
 
     data = []
     for index, vector in enumerate(vectors):
         embedding: Any = vector
-        if encoding == "base64":
+        if request.body.encoding_format == "base64":
             embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
         data.append({"object": "embedding", "index": index, "embedding": embedding})
 
@@ -121,7 +114,7 @@ async def _from_ids(request: ModelRequest, inputs: Sequence[str | list[int]]) ->
     """The inputs as texts, in their order; lists of ids are decoded, without special tokens."""
     lists = [entry for entry in inputs if not isinstance(entry, str)]
     if not lists:
-        return [entry for entry in inputs if isinstance(entry, str)]
+        return cast(list[str], inputs)
 
     # Texts count too, and nothing is decoded for a request that is refused.
     request.served.check_number(inputs)
@@ -131,7 +124,7 @@ async def _from_ids(request: ModelRequest, inputs: Sequence[str | list[int]]) ->
 
 def _prompted(request: ModelRequest, texts: list[str]) -> list[str]:
     """The texts, each behind the prompt that the body names. Refusal if the model has no such prompt."""
-    name = request.body.get("prompt_name")
+    name = request.body.prompt_name
     if name is None:
         return texts
 
@@ -157,7 +150,9 @@ async def embed_texts(
     normalize: whether the vectors get length 1.
     """
     size: int = request.served.model.encoder.config.hidden_size
-    dimensions = bodies.read_integer(request.body, "dimensions", None, least=1, most=size)
+    dimensions: int | None = request.body.dimensions
+    if dimensions is not None and dimensions > size:
+        raise bodies.wrong("dimensions", dimensions, f"a whole number from 1 to {size}")
     request.headers[FINGERPRINT] = str(request.served.fingerprint)
 
     vectors: list[Rows] = await request.run(calls.embed, _singles(texts), normalize=normalize)
@@ -180,27 +175,18 @@ def _singles(texts: Sequence[str]) -> list[Item]:
 
 async def rerank(request: ModelRequest) -> Any:
     """The texts by their scores for a query, best first: scores of pairs or, of a model without classes, cosines."""
-    body = request.body
-    query = bodies.read_text(body, "query")
-
-    texts = body.get("texts")
-    if not bodies.is_list_of(texts, str):
-        raise bodies.wrong("texts", texts, "a list of strings")
-    if not texts:
-        raise bodies.Refusal(400, "`texts` is empty; give at least one text")
-
-    is_raw = bodies.read_bool(body, "raw_scores", False)
-    with_text = bodies.read_bool(body, "return_text", False)
+    body: bodies.RerankBody = request.body
+    texts = body.texts
 
     if "classes" in request.served.model.backend.heads:
-        outputs = await request.run(class_scores, [(query, text) for text in texts])
-        scores = [_relevance(request, scores_C, is_raw=is_raw) for scores_C in outputs]
+        outputs = await request.run(class_scores, [(body.query, text) for text in texts])
+        scores = [_relevance(request, scores_C, is_raw=body.raw_scores) for scores_C in outputs]
     else:
-        scores = await _cosines(request, query, *texts)
+        scores = await _cosines(request, body.query, *texts)
 
     ranks: list[dict[str, Any]] = []
     for index in sorted(range(len(texts)), key=lambda index: -scores[index]):
-        text = {"text": texts[index]} if with_text else {}
+        text = {"text": texts[index]} if body.return_text else {}
         ranks.append({"index": index, **text, "score": scores[index]})
     return ranks
 
@@ -221,20 +207,8 @@ def _relevance(request: ModelRequest, scores_C: Rows, *, is_raw: bool) -> float:
 
 async def similarity(request: ModelRequest) -> Any:
     """The cosine of the first text and each of the others."""
-    inputs = bodies.read_object(request.body.get("inputs"), "`inputs`")
-    source = bodies.read_text(inputs, "source_sentence")
-
-    sentences = inputs.get("sentences")
-    if not bodies.is_list_of(sentences, str):
-        raise bodies.wrong("sentences", sentences, "a list of strings")
-    if not sentences:
-        raise bodies.Refusal(400, "`sentences` is empty; give at least one text")
-
-    # `prompt_name` and `truncate` may stand in `parameters` here; the functions below look for them in the body.
-    parameters = request.body.get("parameters")
-    if parameters is not None:
-        request.body = {**request.body, **bodies.read_object(parameters, "`parameters`")}
-    return await _cosines(request, *_prompted(request, [source, *sentences]))
+    inputs: bodies.ComparedSentences = request.body.inputs
+    return await _cosines(request, *_prompted(request, [inputs.source_sentence, *inputs.sentences]))
 
 
 async def _cosines(request: ModelRequest, source: str, *others: str) -> list[float]:
@@ -247,14 +221,13 @@ async def _cosines(request: ModelRequest, source: str, *others: str) -> list[flo
 
 async def tokenize(request: ModelRequest) -> Any:
     """The tokens of each text."""
-    texts, _ = bodies.read_strings(request.body, "inputs")
-    with_special = bodies.read_bool(request.body, "add_special_tokens", True)
-    texts = _prompted(request, texts)
+    body: bodies.TokenizeBody = request.body
+    texts = _prompted(request, [body.inputs] if isinstance(body.inputs, str) else body.inputs)
     # The counts are not needed here: this refuses texts beyond the limits.
     await request.count_tokens(_singles(texts))
 
     def split() -> list[list[dict[str, Any]]]:
-        return [_tokens(request, text, with_special=with_special) for text in texts]
+        return [_tokens(request, text, with_special=body.add_special_tokens) for text in texts]
 
     return await asyncio.to_thread(split)
 
@@ -283,15 +256,8 @@ def _tokens(request: ModelRequest, text: str, *, with_special: bool) -> list[dic
 
 async def decode(request: ModelRequest) -> Any:
     """The text of each list of ids."""
-    ids = request.body.get("ids")
-    lists = [ids] if bodies.is_ids(ids) else ids
-    if not isinstance(lists, list) or not all(map(bodies.is_ids, lists)):
-        raise bodies.wrong("ids", ids, "a list of ids, or a list of such lists")
-    if not ids:
-        raise bodies.Refusal(400, "`ids` is empty; give at least one id")
-
-    skip_special = bodies.read_bool(request.body, "skip_special_tokens", True)
-    return await _decode_all(request, lists, keep_special=not skip_special)
+    body: bodies.DecodeBody = request.body
+    return await _decode_all(request, body.lists(), keep_special=not body.skip_special_tokens)
 
 
 async def _decode_all(request: ModelRequest, lists: Sequence[Sequence[int]], *, keep_special: bool) -> list[str]:
@@ -313,8 +279,6 @@ def _decode(request: ModelRequest, ids: Sequence[int], *, keep_special: bool) ->
 
 async def attention(request: ModelRequest) -> Any:
     """The weights with which the tokens of a text read from each other, in one head of one layer."""
-    text = bodies.read_text(request.body, "inputs")
-    layer = bodies.read_integer(request.body, "layer", None, least=0)
-    head = bodies.read_integer(request.body, "head", None, least=0)
-    (weights,) = await request.run(calls.attention, _singles([text]), layer=layer, head=head)
+    body: bodies.AttentionBody = request.body
+    (weights,) = await request.run(calls.attention, _singles([body.inputs]), layer=body.layer, head=body.head)
     return weights

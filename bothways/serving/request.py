@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from bothways.base.errors import InputError
 from bothways.base.log import logger
-from bothways.serving.bodies import Body, Refusal, read_bool, read_choice, read_object
+from bothways.serving.bodies import Refusal, wrong
 from bothways.serving.calls import Call
 from bothways.serving.inference_queue import QueuedRequest
 from bothways.serving.limits import Limits
@@ -26,7 +26,7 @@ FINGERPRINT = "x-vector-space"
 TRUNCATED = "x-truncated-texts"
 
 
-async def read_body(request: Request, limits: Limits) -> Body:
+async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     """The JSON object of a request. Refusal if it is too large, too slow, of another type, or not JSON."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
@@ -50,9 +50,12 @@ async def read_body(request: Request, limits: Limits) -> Body:
         raise Refusal(408, message, headers=CLOSE) from None
 
     try:
-        return read_object(orjson.loads(data))
+        body = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise Refusal(400, f"the body is not JSON: {error}", "Validation") from None
+    if not isinstance(body, dict):
+        raise wrong("the body", body, "a JSON object")
+    return body
 
 
 @dataclass
@@ -60,14 +63,14 @@ class ModelRequest:
     """A request to a model.
 
     http: the request as it came.
-    body: its JSON.
+    body: a struct of its route.
     served: the model.
     metrics: for the log and the metrics.
     headers: of the answer.
     """
 
     http: Request
-    body: Body
+    body: Any
     served: ServedModel
     metrics: RequestMetrics
     headers: dict[str, str] = field(default_factory=dict)
@@ -105,9 +108,10 @@ class ModelRequest:
 
     def _long(self) -> Long | None:
         """How long texts are read, if the body says so."""
-        if self.body.get("truncate") is None or not read_bool(self.body, "truncate", False):
+        if not self.body.truncate:
             return None
-        read_choice(self.body, "truncation_direction", ("Right", "right"))
+        if self.body.truncation_direction not in (None, "Right", "right"):
+            raise wrong("truncation_direction", self.body.truncation_direction, "one of Right, right")
         return "truncate"
 
     async def _results(self, queued: QueuedRequest) -> list[Any]:

@@ -39,6 +39,7 @@ PACKAGES = {
     "uvicorn": "uvicorn",
     "httptools": "httptools",
     "orjson": "orjson",
+    "msgspec": "msgspec",
     "prometheus_client": "prometheus-client",
 }
 KEY_VARIABLE = "BOTHWAYS_API_KEY"

@@ -34,16 +34,11 @@ from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.tasks.scores import Predictions, Scores, count_skipped
 from bothways.tasks.task import (
     MOST_RESULTS,
-    NUMBER,
     OBJECT,
-    SHARE,
-    TEXT,
-    TRUNCATE,
     Evaluator,
     Item,
     LabelledRows,
     Route,
-    Schema,
     Task,
     fact,
     file_given_twice,
@@ -69,11 +64,6 @@ if TYPE_CHECKING:
     from bothways.model.model import Model
     from bothways.tasks.task import LoadedModel
 
-QUESTION: Schema = {
-    "type": "object",
-    "properties": {"question": TEXT, "context": TEXT},
-    "required": ["question", "context"],
-}
 SAMPLE = 100  # questions on which the tokens of a teacher are compared with the student's
 METRICS = ("exact_match", "f1", "HasAns_f1", "NoAns_f1")
 
@@ -542,14 +532,6 @@ class AnswerTask(Task):
         Route(
             path="/answer",
             summary="The answer to a question in its context",
-            fields={
-                "question": TEXT,
-                "context": TEXT,
-                "inputs": {"oneOf": [QUESTION, {"type": "array", "items": QUESTION}]},
-                "top": NUMBER,
-                "min_score": SHARE,
-                "truncate": TRUNCATE,
-            },
             answer=OBJECT,
             reads="questions",
             compute=answer_items,

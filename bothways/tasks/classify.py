@@ -30,12 +30,7 @@ from bothways.tasks.novelty import scope_of
 from bothways.tasks.regress import NumberEvaluator
 from bothways.tasks.scores import PROBABILITY, Predictions, Scores, probability_column
 from bothways.tasks.task import (
-    FLAG,
     LIST,
-    SHARE,
-    STRINGS,
-    TEXT,
-    TRUNCATE,
     Item,
     Route,
     fact,
@@ -607,13 +602,6 @@ class ClassifyTask(TextModelTask):
         Route(
             path="/predict",
             summary="Labels of a text (or pair) with their scores, the best first",
-            fields={
-                "inputs*": {"oneOf": [TEXT, STRINGS, {"type": "array", "items": STRINGS}]},
-                "raw_scores": FLAG,
-                "min_score": SHARE,
-                "in_scope": SHARE,
-                "truncate": TRUNCATE,
-            },
             answer=LIST,
             reads="sequences",
             compute=class_scores,

@@ -180,7 +180,6 @@ class FillTask(task.Task):
         task.Route(
             path="/fill",
             summary="Words for each [MASK] of a text",
-            fields={"inputs*": task.ONE_OR_MANY, "top": task.NUMBER, "truncate": task.TRUNCATE},
             answer=task.LIST,
             reads="texts",
             compute=fill_items,
@@ -206,8 +205,6 @@ FILL = FillTask()
 
 # --- the next sentence ------------------------------------------------------------------------------------------------
 
-PAIR: task.Schema = {"type": "array", "items": task.TEXT, "minItems": 2, "maxItems": 2}
-
 
 def next_items(model: LoadedModel, items: Sequence[task.Item], reading: Mapping[str, Any]) -> Sequence[Any]:
     """The probability of each pair as JSON."""
@@ -225,7 +222,6 @@ class NextTask(task.Task):
         task.Route(
             path="/next",
             summary="The probability that the second text follows the first",
-            fields={"inputs*": {"oneOf": [PAIR, {"type": "array", "items": PAIR}]}, "truncate": task.TRUNCATE},
             answer=task.OBJECT,
             reads="pairs",
             compute=next_items,

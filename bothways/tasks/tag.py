@@ -43,9 +43,6 @@ from bothways.tasks.tag_examples import (
 )
 from bothways.tasks.task import (
     LIST,
-    ONE_OR_MANY,
-    SHARE,
-    TRUNCATE,
     Evaluator,
     Item,
     LabelledRows,
@@ -626,7 +623,6 @@ class TagTask(Task):
         Route(
             path="/tag",
             summary="Entities of a text",
-            fields={"inputs*": ONE_OR_MANY, "min_score": SHARE, "truncate": TRUNCATE},
             answer=LIST,
             reads="texts",
             compute=tag_items,

@@ -145,20 +145,9 @@ class LabelledRows:
 
 # --- routes of the server ---------------------------------------------------------------------------------------------
 
-TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer"}
-FLAG: Schema = {"type": "boolean"}
-STRINGS: Schema = {"type": "array", "items": TEXT}
-ONE_OR_MANY: Schema = {"oneOf": [TEXT, STRINGS]}
 LIST: Schema = {"type": "array"}
 OBJECT: Schema = {"type": "object"}
-TRUNCATE: Schema = {
-    "type": "boolean",
-    "default": False,
-    "description": "Cut long texts instead of reading them in windows.",
-}
 MOST_RESULTS = 1000
-SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 OPTIONS = {  # of `predict`, by what they are for
     "top": "labels and answers",
     "coverage": "labels",
@@ -183,7 +172,7 @@ def split_pairs(rows: Sequence[tuple[Any, ...]]) -> tuple[list[str], list[str] |
 class Route:
     """A route of the server: POST `path` with a text, or texts, as `inputs`.
 
-    summary, fields, answer: for its description; required fields end in *.
+    summary, answer: for its description.
     reads: the form of `inputs`; "sequences" are texts or pairs.
     compute: a function of a module, (model, items, reading options, the options) -> a value per item.
     options: integers of the body that `compute` takes, as (default, least, most).
@@ -194,7 +183,6 @@ class Route:
 
     path: str
     summary: str
-    fields: Mapping[str, Schema]
     answer: Schema
     reads: Literal["texts", "pairs", "sequences", "questions"]
     compute: Callable[..., Sequence[Any]]

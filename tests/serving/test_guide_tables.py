@@ -13,10 +13,10 @@ from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.model.linear import tfidf
 from bothways.serving import connections, openapi, server
-from bothways.serving.app import HANDLERS
 from bothways.serving.calls import ATTENTION_TOKENS
 from bothways.serving.guard import Access
 from bothways.serving.limits import Limits
+from bothways.serving.posts import POSTS
 from bothways.serving.protocol import MOST_DROPPED
 from bothways.settings import Serve
 from tests.guides import code_in, guide, table_of, words_of
@@ -41,7 +41,7 @@ def client(serve, predictors):
 
 def test_the_routes_of_the_guide_are_those_of_the_server():
     posts = {path for row in table_of("server", "POST") for path in code_in(row[0])}
-    assert posts == {*HANDLERS, "/", "/embeddings"}
+    assert posts == {*POSTS, "/", "/embeddings"}
     gets = {path for row in table_of("server", "GET") for path in code_in(row[0])}
     described = openapi.description("0", root="/embed", has_store=False)["paths"]
     served = {path for path, methods in described.items() if "get" in methods}
@@ -52,14 +52,13 @@ def test_the_fields_of_bodies_in_the_guide_are_those_that_the_server_describes()
     text = words_of("server")
     with_prompt = code_in(text.partition("With `prompt_name`, the routes ")[2].partition(" put a prompt")[0])
     for paths, body, *_ in table_of("server", "POST"):
-        for path in {*code_in(paths)} & {*openapi.POSTS}:
-            fields = {name.rstrip("*") for name in openapi.POSTS[path][1]}
+        for path in {*code_in(paths)} & {*POSTS}:
+            fields = {*POSTS[path].body.__struct_fields__}
             listed = {name for name in code_in(body) if name.isidentifier()}
-            # A field of `inputs`, and the choice of the model, which every route has.
-            listed -= {"source_sentence", "sentences", "model"}
+            listed -= {"source_sentence", "sentences"}  # fields of `inputs`
             assert listed <= fields, path
             # The others are told below the table.
-            assert fields - listed <= {"truncate", "prompt_name", "parameters"}, path
+            assert fields - listed <= {"model", "truncate", "truncation_direction", "prompt_name", "parameters"}, path
             assert ("prompt_name" in fields) == (path in with_prompt), path
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
 from bothways.tasks.classify import Classification, ClassifyTask
-from bothways.tasks.task import LIST, ONE_OR_MANY, Route, firsts, split_pairs
+from bothways.tasks.task import LIST, Route, firsts, split_pairs
 from bothways.text.data.split_tables import read_tables
 
 
@@ -45,7 +45,7 @@ class SentencesTask(ClassifyTask):
     inputs = "single texts"
     options = frozenset()
     route = "/sentences"
-    routes = (Route("/sentences", "The number of sentences", {"inputs*": ONE_OR_MANY}, LIST, "texts", count_sentences),)
+    routes = (Route("/sentences", "The number of sentences", LIST, "texts", count_sentences),)
 
     def train(self, settings, pretrained, fold):
         counted = replace(settings, label_column=settings.count_column)

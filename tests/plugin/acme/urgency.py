@@ -4,7 +4,7 @@ from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
 from bothways.tasks import TaskEntry
 from bothways.tasks.classify import Classification, ClassifyTask
-from bothways.tasks.task import LIST, ONE_OR_MANY, Route, firsts
+from bothways.tasks.task import LIST, Route, firsts
 from bothways.text.data.split_tables import read_tables
 
 
@@ -25,7 +25,7 @@ def judge(model, items, reading):
 class UrgencyTask(ClassifyTask):
     name = "urgency"
     route = "/urgency"
-    routes = (Route("/urgency", "How urgent a message is", {"inputs*": ONE_OR_MANY}, LIST, "texts", judge),)
+    routes = (Route("/urgency", "How urgent a message is", LIST, "texts", judge),)
 
     def train(self, settings, pretrained, fold):
         return UrgencyTraining.build(settings, pretrained, read_tables(settings, fold))
