@@ -2,13 +2,15 @@
 
 import csv
 import json
+import pickle
 import re
+from copy import copy
 
 import pandas as pd
 import pytest
 
 import bothways
-from bothways.base.errors import InputError, RowLocation, read_location
+from bothways.base.errors import InputError, RowLocation
 from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.jobs.rows_to_label import write_rows_to_label
 from bothways.inference.jobs.verbs import predict
@@ -36,14 +38,13 @@ def line_of(row):
     return row + 2 + (row > 5)  # row 5 begins on the line that is expected and ends on the next
 
 
-def test_a_location_is_its_text_and_is_read_from_it():
+def test_a_location_is_its_text_and_is_copied_with_its_fields():
     for where in (
         RowLocation("a b.csv", 3, 5, "x y"), RowLocation("train", 0), RowLocation("d/t.json", 2, part="data[0].qas[1]"),
     ):  # fmt: skip
-        again = read_location(str.__str__(where))
-        assert vars(again) == vars(where) and again == where
+        for again in (pickle.loads(pickle.dumps(where)), copy(where)):
+            assert vars(again) == vars(where) and again == where
     assert str(RowLocation("t.csv", 3, 5).with_id({"text": "x", "ID": 17})) == "t.csv: row 3 (line 5), id 17"
-    assert read_location("dev, pair 3") is None
 
 
 def test_every_output_names_a_row_as_pandas_does(table, make_model, tokenizer, tmp_path):

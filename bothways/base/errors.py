@@ -1,23 +1,17 @@
 """Exceptions for user mistakes, helpers that format values in error messages, and the locations of rows."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 ID_NAMES = ("id", "_id", "idx", "guid", "uid", "uuid")  # usual names of the column that identifies a row
 LONGEST_ID = 100  # characters
-# A location, and what follows it in a message. An id holds no ": ".
-LOCATION = re.compile(
-    r"(?P<file>.+?): row (?P<row>\d+)(?: \((?:line (?P<line>\d+)|(?P<part>[^()]+))\))?(?:, id (?P<id>.+?))?"
-    r"(?=: |$)(?:: (?P<rest>.+))?",
-    re.DOTALL,
-)
 
 # Modules of packages that not every installation has, and the extra that installs them.
 EXTRA_BY_MODULE = {
@@ -126,6 +120,25 @@ class RowsError(InputError):
         self.rows = dict(rows)
 
 
+class RowError(InputError):
+    """A row, or a line, that cannot be used.
+
+    where: its location; text that is no location belongs to the reason.
+    reason: why, and the way out.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        if isinstance(where, FileLocation) and where.inner:
+            reason = f"{where.inner}: {reason}"
+            where = where.inside("")
+        super().__init__(f"{where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowError, (self.where, self.reason)
+
+
 class MissingFile(InputError, FileNotFoundError):
     """A named file or directory does not exist."""
 
@@ -232,17 +245,50 @@ def shorten(value: object, size: int = 60) -> str:
 # --- where a row is: its number from 0, as pandas counts, its line in the file from 1, and the id of the user ---
 
 
-class RowLocation(str):
-    """The location of a row as text: 'train.csv: row 3 (line 5), id 17'.
+class FileLocation(str):
+    """A place in a file as text, with which a message begins: 'train.csv: row 3 (line 5), id 17'.
 
     file: the file or table, as it is named.
+    place: the place in the file, as a list of errors names it: 'row 3 (line 5)'.
+    inner: a part of the row, of which a message speaks: 'answers[2]'; "" for the whole row.
+    """
+
+    file: str
+    place: str
+    inner = ""
+
+    def inside(self, part: str) -> Self:
+        """The location of a part of the row."""
+        location = copy(self)
+        location.inner = part
+        return location
+
+
+class LineLocation(FileLocation):
+    """The location of a line, from 1: 'train.csv:5'."""
+
+    line: int
+
+    def __new__(cls, file: object, line: int) -> Self:
+        created = super().__new__(cls, f"{file}:{line}")
+        created.file = str(file)
+        created.place = f"line {line}"
+        created.line = line
+        return created
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.file, self.line  # for pickle and copy
+
+
+class RowLocation(FileLocation):
+    """The location of a row: 'train.csv: row 3 (line 5), id 17'.
+
     row: from 0, so that df.loc[row] is the row in pandas; blank lines are no rows.
     line: of the file, from 1, where the row begins; None for tables without lines.
     id: the value of the column that identifies a row; None without one.
     part: the place in a file of nested objects.
     """
 
-    file: str
     row: int
     line: int | None
     id: str | None
@@ -250,16 +296,19 @@ class RowLocation(str):
 
     def __new__(
         cls, file: object, row: int, line: int | None = None, id: str | None = None, part: str | None = None
-    ) -> "RowLocation":
-        text = f"{file}: row {row}"
-        place = part if line is None else f"line {line}"
-        if place:
-            text += f" ({place})"
+    ) -> Self:
+        place = f"row {row}"
+        detail = part if line is None else f"line {line}"
+        if detail:
+            place += f" ({detail})"
+
+        text = f"{file}: {place}"
         if id is not None:
             text += f", id {id}"
 
         created = super().__new__(cls, text)
         created.file = str(file)
+        created.place = place
         created.row = row
         created.line = line
         created.id = id
@@ -293,28 +342,11 @@ def readable_id(value: object) -> str | None:
     return None if ": " in text else text  # which would end the location in a message
 
 
-def read_location(text: str) -> RowLocation | None:
-    """The location that a text is; None for other texts."""
-    if isinstance(text, RowLocation):
-        return text
-    match = LOCATION.fullmatch(text)
-    if match is None or match["rest"]:
-        return None
-    return RowLocation(
-        match["file"],
-        row=int(match["row"]),
-        line=None if match["line"] is None else int(match["line"]),
-        id=match["id"],
-        part=match["part"],
-    )
-
-
 def location_fields(where: str) -> dict[str, Any]:
     """The location of a row as JSON: file and row, and line and id if it has them; `where` for other texts."""
-    location = read_location(where)
-    if location is None:
+    if not isinstance(where, RowLocation):
         return {"where": where}
-    values = {name: getattr(location, name) for name in ("file", "row", "line", "id")}
+    values = {name: getattr(where, name) for name in ("file", "row", "line", "id")}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -339,9 +371,6 @@ def location_columns(where: Sequence[str], among: Sequence[str] = ()) -> dict[st
 
 def short_locations(where: Sequence[str]) -> list[str]:
     """Locations without the directory of their file, if all share one."""
-    folders: set[str] = set()
-    for location in map(read_location, where):
-        if location is not None:
-            folders.add(location.file.rpartition("/")[0])
+    folders = {location.file.rpartition("/")[0] for location in where if isinstance(location, FileLocation)}
     prefix = f"{folders.pop()}/" if len(folders) == 1 else ""
     return [text.removeprefix(prefix) for text in where]

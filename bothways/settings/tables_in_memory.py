@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from bothways.base.errors import InputError, RowLocation, format_count, require
+from bothways.base.errors import InputError, RowError, RowLocation, format_count, require
 from bothways.settings.fields import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
@@ -69,7 +69,7 @@ class MemoryTable:
             if isinstance(row, dict):
                 yield where.with_id(row), row
             else:
-                on_row_error(InputError(f"{where}: expected a dict, found {type(row).__name__}; give one dict per row"))
+                on_row_error(RowError(where, f"expected a dict, found {type(row).__name__}; give one dict per row"))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -180,7 +180,7 @@ def rows_from_batches(
         for row in rows:
             where = RowLocation(name, next(numbers))
             if isinstance(row, str):
-                on_row_error(InputError(f"{where}: {row}"))
+                on_row_error(RowError(where, f"{row}"))
             else:
                 yield where.with_id(row), row
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bothways.base.errors import InputError, RowLocation, format_count
+from bothways.base.errors import InputError, RowError, RowLocation, format_count
 from bothways.base.io import is_same_file
 from bothways.base.log import logger
 from bothways.measure import metrics, report
@@ -613,9 +613,9 @@ def read_predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
     for where, id, answer in rows:
         id = str(id) if type(id) is int else id
         if id in answers:
-            raise InputError(f"{where}: {id!r} already has an answer above; keep one answer")
+            raise RowError(where, f"{id!r} already has an answer above; keep one answer")
         if not (isinstance(id, str) and isinstance(answer, str)):
-            raise InputError(f"{where}: expected an id and an answer as text, found {id!r} and {answer!r}")
+            raise RowError(where, f"expected an id and an answer as text, found {id!r} and {answer!r}")
         answers[id] = answer
     return answers
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bothways.base.errors import InputError, RowLocation, flag, format_count, join_names
+from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count, join_names
 from bothways.base.io import is_same_file
 from bothways.base.terminal import escape_line
 from bothways.measure import metrics, report
@@ -744,7 +744,7 @@ def read_predicted_labels(
 
     for where, row in rows:
         if column not in row:
-            raise InputError(f"{where}: {column!r} is missing; give a prediction for each row")
+            raise RowError(where, f"{column!r} is missing; give a prediction for each row")
     return usual, [(where, as_predicted(row[column])) for where, row in rows]
 
 

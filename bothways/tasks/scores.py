@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bothways.base.errors import RowLocation
 from bothways.base.results import format_value
 from bothways.measure import metrics
 from bothways.measure.metrics import Intervals
@@ -108,6 +109,16 @@ class Predictions:
     predicted: list[Any]
     groups: list[str]
     details: list[Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a file of a run has it, where the location of a row is a list of its fields."""
+        where = [[*place.__getnewargs__()] if isinstance(place, RowLocation) else place for place in self.where]
+        return {**vars(self), "where": where}
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> "Predictions":
+        where = [RowLocation(*place) if isinstance(place, list) else place for place in stored["where"]]
+        return Predictions(**{**stored, "where": where})
 
     @staticmethod
     def joined(parts: Iterable["Predictions"]) -> "Predictions":

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from bothways.base.errors import InputError, flag, format_count, join_names
+from bothways.base.errors import InputError, RowError, flag, format_count, join_names
 from bothways.base.io import is_same_file
 from bothways.base.log import logger, muted
 from bothways.base.terminal import escape_line
@@ -794,9 +794,9 @@ def check_entity_tags(sentences: Sequence[Sentence], scheme: Scheme, labels: Seq
         way_out = "write it with B- and I-" if is_plain else "fix the tags"
         if all(tag.isdecimal() for _, tag in tagged):
             way_out = "tags are numbers without names, so write their names"
-        raise InputError(
-            f"{where}: tag {tag!r} is not an entity tag of the model, which was trained on {join_names(labels)}; "
-            f"{way_out}"
+        raise RowError(
+            where,
+            f"tag {tag!r} is not an entity tag of the model, which was trained on {join_names(labels)}; {way_out}",
         )
 
 

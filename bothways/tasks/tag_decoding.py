@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.base.errors import InputError, format_count
+from bothways.base.errors import RowError, format_count
 from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
 from bothways.tasks.windows import own_rows
 from bothways.text.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans
@@ -136,8 +136,8 @@ def label_windows(
     InputError, beginning with `where`, for an unknown tag or a wrong number of tags.
     """
     if len(words) != len(tags):
-        raise InputError(
-            f"{where}: {format_count(len(words), 'word')} but {format_count(len(tags), 'tag')}; give one tag per word"
+        raise RowError(
+            where, f"{format_count(len(words), 'word')} but {format_count(len(tags), 'tag')}; give one tag per word"
         )
     bert = bert_words(windows)
     word_W, _ = align_words(words, bert)
@@ -176,7 +176,7 @@ def _label_words(
         last_word = word
 
         if name not in index_by_name and strict:
-            raise InputError(f"{where}: tag {tag!r} of {words[word]!r} is unknown; known: {', '.join(tagset.names)}")
+            raise RowError(where, f"tag {tag!r} of {words[word]!r} is unknown; known: {', '.join(tagset.names)}")
         labels.append(index_by_name.get(name, UNKNOWN))
     return np.array(labels, np.int64)
 

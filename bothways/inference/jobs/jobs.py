@@ -13,7 +13,16 @@ import numpy as np
 
 import bothways
 from bothways.base.device import num_cores, num_threads, set_num_threads
-from bothways.base.errors import InputError, RowLocation, RowsError, flag, format_count, id_column, no_such_column
+from bothways.base.errors import (
+    InputError,
+    RowError,
+    RowLocation,
+    RowsError,
+    flag,
+    format_count,
+    id_column,
+    no_such_column,
+)
 from bothways.base.log import logger
 from bothways.base.paths import as_path
 from bothways.core.build import library_name
@@ -448,8 +457,8 @@ def compute_block(
             if settings.on_error == "stop":
                 index = min(error.rows)
                 where = RowLocation(_source(settings), block.row_numbers[index], block.inputs[index].line)
-                raise InputError(
-                    f"{where}: {error.rows[index]}, or skip such rows with {flag('on_error', 'skip')}"
+                raise RowError(
+                    where, f"{error.rows[index]}, or skip such rows with {flag('on_error', 'skip')}"
                 ) from None
             block = block.without(error.rows)
         except InputError as error:

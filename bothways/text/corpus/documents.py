@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bothways.base.errors import InputError, flag
+from bothways.base.errors import InputError, RowError, flag
 from bothways.base.paths import RemotePath, as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data import text_files
@@ -293,4 +293,4 @@ def _table_documents(
             yield texts[0] if len(names) == 1 else join_texts(texts)
         else:
             kind = next((type(text).__name__ for text in texts if not isinstance(text, str)), "nothing")
-            on_row_error(InputError(f"{where}: {column!r} holds {kind}, not text; fix the row"))
+            on_row_error(RowError(where, f"{column!r} holds {kind}, not text; fix the row"))

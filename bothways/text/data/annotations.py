@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bothways.base.errors import InputError, RowLocation, flag, shorten
+from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource, is_annotated_pair
 from bothways.text.data.tables import RowErrors, TableRow
 from bothways.text.data.tags import OUTSIDE, Scheme, Sentence, Span, TextWords, spans_to_tags
@@ -213,7 +213,7 @@ def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
         try:
             rows.append((where, json.loads(line.text)))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not readable as JSON ({error}); fix the line") from None
+            raise RowError(where, f"not readable as JSON ({error}); fix the line") from None
     return rows
 
 
@@ -224,7 +224,7 @@ def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
     """
     for where, row in read_annotation_file(path):
         if not isinstance(row, Mapping):
-            raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
+            raise RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
 
         is_any_task = isinstance(row.get("data"), Mapping)
         yield where, {**row, "text": _task_text(where, row["data"])} if is_any_task else row
@@ -354,7 +354,7 @@ class Changes:
             last = bisect_left(words.starts, span.end)
             shown = f"{span.label} {shorten(repr(text[span.start : span.end]))} at {span.start}"
             if first >= last:
-                raise InputError(f"{where}: {shown} covers no word; correct its offsets or remove it")
+                raise RowError(where, f"{shown} covers no word; correct its offsets or remove it")
 
             if any(is_taken[first:last]):
                 self.dropped.append(f"{shown} ({where})")
@@ -387,7 +387,7 @@ class Changes:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[TextSpan]]:
+def read_annotation(where: FileLocation, row: Any, changes: Changes) -> tuple[str, list[TextSpan]]:
     """The text of a row and its spans, without white space at their borders.
 
     Where spans come with their own text and it is not at their offsets, the offsets may count UTF-16 units, as
@@ -400,7 +400,7 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
     InputError if text or spans are not valid.
     """
     if not isinstance(row, Mapping):
-        raise InputError(f"{where}: holds {type(row).__name__}, not an object; {layouts_message()}")
+        raise RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
 
     if _is_annotated_task(row):
         text = _task_text(where, row["data"])
@@ -412,18 +412,18 @@ def read_annotation(where: str, row: Any, changes: Changes) -> tuple[str, list[T
         values = row[key]
     else:
         if key is not None:
-            raise InputError(
-                f"{where}: no 'text' next to {key!r}; add it (to predictions with {flag('keep_columns', 'text')})"
+            raise RowError(
+                where, f"no 'text' next to {key!r}; add it (to predictions with {flag('keep_columns', 'text')})"
             )
         listed = ", ".join(map(str, row)) or "none"
-        raise InputError(f"{where}: no text with a list of entities (there are: {listed}); {layouts_message()}")
+        raise RowError(where, f"no text with a list of entities (there are: {listed}); {layouts_message()}")
 
     if not isinstance(text, str):
-        raise InputError(f"{where}: 'text' holds {shorten(repr(text))}, not text; fix the row or drop it")
+        raise RowError(where, f"'text' holds {shorten(repr(text))}, not text; fix the row or drop it")
     if not isinstance(values, list):
-        raise InputError(f"{where}: {name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
+        raise RowError(where, f"{name!r} holds {shorten(repr(values))}, not a list; {layouts_message()}")
 
-    places = [f"{where}: {name}[{index}]" for index in range(len(values))]
+    places = [where.inside(f"{name}[{index}]") for index in range(len(values))]
     spans = [_span(place, value) for place, value in zip(places, values, strict=True)]
     expected = [value.get("text") if isinstance(value, Mapping) else None for value in values]
 
@@ -446,7 +446,7 @@ def _task_text(where: str, data: Mapping[str, Any]) -> Any:
 
     strings = [value for value in data.values() if isinstance(value, str)]
     if len(strings) != 1:
-        raise InputError(f"{where}: no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
+        raise RowError(where, f"no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
     return strings[0]
 
 
@@ -457,7 +457,7 @@ def _task_values(where: str, task: TableRow, changes: Changes) -> Iterator[Any]:
     """
     for annotation in task["annotations"]:
         if not isinstance(annotation, Mapping) or not isinstance(annotation.get("result"), list):
-            raise InputError(f"{where}: an annotation has no list 'result'; {layouts_message()}")
+            raise RowError(where, f"an annotation has no list 'result'; {layouts_message()}")
         if annotation.get("was_cancelled"):
             continue
 
@@ -474,7 +474,7 @@ def _span(where: str, value: Any) -> TextSpan:
     """A span from an object with start, end and label (or labels, a list of one), or from a list of the three."""
     if isinstance(value, list):
         if len(value) != 3:
-            raise InputError(f"{where}: holds {shorten(repr(value))}, not [start, end, label]; fix it")
+            raise RowError(where, f"holds {shorten(repr(value))}, not [start, end, label]; fix it")
         bounds = dict(zip(BOUND_KEYS, value, strict=False))
         label = value[2]
     elif isinstance(value, Mapping):
@@ -482,16 +482,16 @@ def _span(where: str, value: Any) -> TextSpan:
         label = value.get("label", value.get("labels"))
         label = label[0] if isinstance(label, list) and len(label) == 1 else label
     else:
-        raise InputError(f"{where}: holds {shorten(repr(value))}, not an object with start, end and label; fix it")
+        raise RowError(where, f"holds {shorten(repr(value))}, not an object with start, end and label; fix it")
 
     for name, bound in bounds.items():
         if type(bound) is not int:  # isinstance would let True pass
             problem = "is missing" if bound is None else f"holds {shorten(repr(bound))}, not a whole number"
-            raise InputError(f"{where}: {name!r} {problem}; give the offset of a character in the text")
+            raise RowError(where, f"{name!r} {problem}; give the offset of a character in the text")
 
     if not isinstance(label, str) or not label.strip():
         problem = "is missing" if label is None else f"holds {shorten(repr(label))}, not a name"
-        raise InputError(f"{where}: 'label' {problem}; give the name of one label")
+        raise RowError(where, f"'label' {problem}; give the name of one label")
     return TextSpan(bounds["start"], bounds["end"], label)
 
 
@@ -515,20 +515,22 @@ def _placed(where: str, span: TextSpan, expected: Any, text: str) -> TextSpan:
     """
     start, end, label = span
     if not 0 <= start < end <= len(text):
-        raise InputError(
-            f"{where}: characters {start} to {end} are not in the text, which has {len(text):,}; give 0 <= start < end "
-            "<= length"
+        raise RowError(
+            where,
+            f"characters {start} to {end} are not in the text, which has {len(text):,}; give 0 <= start < end "
+            "<= length",
         )
 
     inside = text[start:end]
     if inside.isspace():
-        raise InputError(f"{where}: characters {start} to {end} are white space; correct the offsets or remove it")
+        raise RowError(where, f"characters {start} to {end} are white space; correct the offsets or remove it")
 
     # Label Studio writes the line feeds of a span's text as a backslash and an n.
     if isinstance(expected, str) and inside.split() not in (expected.split(), expected.replace("\\n", "\n").split()):
-        raise InputError(
-            f"{where}: characters {start} to {end} are {shorten(repr(inside))}, but its text is "
-            f"{shorten(repr(expected))}; count the offsets in characters (code points) of 'text'"
+        raise RowError(
+            where,
+            f"characters {start} to {end} are {shorten(repr(inside))}, but its text is "
+            f"{shorten(repr(expected))}; count the offsets in characters (code points) of 'text'",
         )
 
     leading = len(inside) - len(inside.lstrip())

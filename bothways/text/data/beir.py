@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.base.errors import InputError, format_count
+from bothways.base.errors import InputError, LineLocation, RowError, format_count
 from bothways.text.data.tables import TableRow, iter_rows
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, read_lines
 
@@ -105,9 +105,9 @@ def _read_texts(path: Path) -> dict[str, str]:
     text_by_id = {}
     for where, row in iter_rows(path):
         if row.get("_id") is None or not isinstance(row.get("text"), str):
-            raise InputError(f"{where}: expected `_id` and `text`, found {', '.join(row)}; fix it")
+            raise RowError(where, f"expected `_id` and `text`, found {', '.join(row)}; fix it")
         if str(row["_id"]) in text_by_id:
-            raise InputError(f"{where}: `_id` {row['_id']!r} occurs twice; give each text its own id")
+            raise RowError(where, f"`_id` {row['_id']!r} occurs twice; give each text its own id")
         text_by_id[str(row["_id"])] = " ".join(str(row[key]) for key in ("title", "text") if row.get(key))
     return text_by_id
 
@@ -120,9 +120,9 @@ def _read_values(path: Path, indices: tuple[int, int, int], names: Sequence[str]
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InputError(f"{where}: {cell!r} is not a finite number; give each document one")
+            raise RowError(where, f"{cell!r} is not a finite number; give each document one")
         if document in values.setdefault(query, {}):
-            raise InputError(f"{where}: query {query!r} has document {document!r} twice; keep one")
+            raise RowError(where, f"query {query!r} has document {document!r} twice; keep one")
         values[query][document] = value
     if not values:
         raise InputError(f"{path}: empty; expected a query, a document and a number per line")
@@ -138,7 +138,7 @@ def _triples(
             found_names = [_find_name(row, choices) for choices in (QUERY, DOCUMENT, names)]
             if None in found_names:
                 wanted = f"{QUERY[0]}, {DOCUMENT[0]} and {names[0]}"
-                raise InputError(f"{where}: expected columns {wanted}, found {', '.join(row)}; rename them")
+                raise RowError(where, f"expected columns {wanted}, found {', '.join(row)}; rename them")
             yield where, *(str(row[column]) for column in found_names if column is not None)  # type: ignore[misc]
         return
     num_columns = 4 if indices == QRELS_COLUMNS else 6
@@ -148,11 +148,10 @@ def _triples(
             continue
         if len(cells) != num_columns:
             form = "query iteration document grade" if num_columns == 4 else "query Q0 document rank score run"
-            raise InputError(
-                f"{path}:{line_number}: {format_count(len(cells), 'column')}, expected {num_columns} ({form}); fix it"
-            )
+            found = format_count(len(cells), "column")
+            raise RowError(LineLocation(path, line_number), f"{found}, expected {num_columns} ({form}); fix it")
         query, document, cell = (cells[index] for index in indices)
-        yield f"{path}:{line_number}", query, document, cell
+        yield LineLocation(path, line_number), query, document, cell
 
 
 def _find_name(row: TableRow, choices: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from bothways.base.errors import InputError, RowLocation, flag, no_such_column
+from bothways.base.errors import InputError, RowError, RowLocation, flag, no_such_column
 from bothways.settings.tables_in_memory import TableSource
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
@@ -186,7 +186,7 @@ class TableColumns:
             check(where, label)
         group = "" if self.group is None else read_text(where, row, (self.group,), "group")
         if self.group is not None and not group.strip():
-            raise InputError(f"{where}: {self.group!r} is empty; fill it in or drop the row")
+            raise RowError(where, f"{self.group!r} is empty; fill it in or drop the row")
         return text, pair, label, where, group
 
     def table(self, rows: Sequence[tuple[str, str, str | None, RowLocation, str]]) -> Table:
@@ -260,9 +260,10 @@ def _read_flag(where: str, row: TableRow, column: str) -> bool:
     """Whether a text has the label of a column. InputError for values other than 0 and 1."""
     value = row.get(column)
     if (text := str(value).strip().lower()) not in FLAGS:
-        raise InputError(
-            f"{where}: {column!r} holds {value!r}, not 0 or 1 as the column of one label among several; fix it, or "
-            f"leave the column out of {flag('label_column')}"
+        raise RowError(
+            where,
+            f"{column!r} holds {value!r}, not 0 or 1 as the column of one label among several; fix it, or "
+            f"leave the column out of {flag('label_column')}",
         )
     return FLAGS[text]
 
@@ -387,8 +388,8 @@ def read_text(where: str, row: TableRow, columns: Columns, role: str = "text") -
     _check_filled(where, row, column)
     value = row[column]
     if isinstance(value, list | dict | bytes):
-        raise InputError(
-            f"{where}: {column!r} holds {type(value).__name__}, not text; name the column with {flag(role + '_column')}"
+        raise RowError(
+            where, f"{column!r} holds {type(value).__name__}, not text; name the column with {flag(role + '_column')}"
         )
     return str(value)
 
@@ -402,7 +403,7 @@ def _text_or_blank(where: str, row: TableRow, columns: Columns) -> str:
 
 def _check_filled(where: str, row: TableRow, column: str) -> None:
     if is_missing(row.get(column)):
-        raise InputError(f"{where}: {column!r} is missing; fill it in or drop the row")
+        raise RowError(where, f"{column!r} is missing; fill it in or drop the row")
 
 
 def is_missing(value: Any) -> bool:
@@ -415,14 +416,12 @@ def _read_label(where: str, row: TableRow, column: str) -> str:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict | list | bytes):
             kind = type(item).__name__
-            raise InputError(
-                f"{where}: {column!r} holds {kind}, not a label; name the column with {flag('label_column')}"
-            )
+            raise RowError(where, f"{column!r} holds {kind}, not a label; name the column with {flag('label_column')}")
         if is_missing(item):
-            raise InputError(f"{where}: {column!r} has a missing value in its list of labels; fill it in or remove it")
+            raise RowError(where, f"{column!r} has a missing value in its list of labels; fill it in or remove it")
     label = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list) else str(value)
     if not label.isprintable() and any("\ud800" <= character <= "\udfff" for character in label):
-        raise InputError(
-            f"{where}: {column!r} holds a lone surrogate ({label!a}), which cannot be written to a file; fix the label"
+        raise RowError(
+            where, f"{column!r} holds a lone surrogate ({label!a}), which cannot be written to a file; fix the label"
         )
     return label

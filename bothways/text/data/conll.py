@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from re import fullmatch
 
-from bothways.base.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, LineLocation, RowError, RowLocation, flag, format_count
 from bothways.text.data.tables import RowErrorHandler, raise_error
 from bothways.text.data.tag_spellings import are_entity_tags
 from bothways.text.data.tags import Sentence
@@ -167,10 +167,10 @@ def _words(
         if line.error:
             raise line.error
         values = _split(line.text, layout.tabs)
-        if not _is_word(f"{path}:{line.number}", values, layout, words, is_first=not rows):
+        if not _is_word(LineLocation(path, line.number), values, layout, words, is_first=not rows):
             continue
         if not (values[words] and values[tags]):
-            raise InputError(f"{path}:{line.number}: the word or its tag is empty; fill it in")
+            raise RowError(LineLocation(path, line.number), "the word or its tag is empty; fill it in")
         rows.append((line.number, values))
     return rows
 
@@ -182,8 +182,9 @@ def _is_word(where: str, values: list[str], layout: ColumnLayout, words: int, *,
         return not (numbered and fullmatch(NON_WORD_ID, values[0]))
     if is_first and values[0].startswith("#"):
         return False
-    raise InputError(
-        f"{where}: {format_count(len(values), 'column')} where line {layout.line_number} has {layout.num_columns}; "
+    raise RowError(
+        where,
+        f"{format_count(len(values), 'column')} where line {layout.line_number} has {layout.num_columns}; "
         "fix the line, "
-        f"or separate all columns by {'tabs' if layout.tabs else 'spaces'}"
+        f"or separate all columns by {'tabs' if layout.tabs else 'spaces'}",
     )

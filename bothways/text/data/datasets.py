@@ -13,7 +13,7 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any, cast
 
-from bothways.base.errors import InputError, RowLocation, format_count, needs_package
+from bothways.base.errors import InputError, RowError, RowLocation, format_count, needs_package
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import tables
 from bothways.text.data.text_files import ARROW, EXPLICIT_TYPES, file_type, open_file
@@ -271,7 +271,6 @@ def _class_name(where: str, value: Any, column: str, names: Sequence[str]) -> An
 
     if 0 <= value < len(names):
         return names[value]
-    raise InputError(
-        f"{where}: {column!r} is {value}, but the dataset has {format_count(len(names), 'class', 'classes')}; fix "
-        "the row"
+    raise RowError(
+        where, f"{column!r} is {value}, but the dataset has {format_count(len(names), 'class', 'classes')}; fix the row"
     )

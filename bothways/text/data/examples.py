@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bothways.base.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count
 from bothways.base.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data import annotations
@@ -278,17 +278,18 @@ def _sentence(where: RowLocation, row: TableRow, words: str, tags: str) -> Sente
         value = row.get(name)
         if not isinstance(value, list) or not value or None in value:
             shown = "an empty list" if value == [] else "a list with gaps" if isinstance(value, list) else repr(value)
-            raise InputError(f"{where}: {name!r} holds {shown}, not a list of {name}; fix the row or drop it")
+            raise RowError(where, f"{name!r} holds {shown}, not a list of {name}; fix the row or drop it")
     if len(row[words]) != len(row[tags]):
-        raise InputError(
-            f"{where}: {format_count(len(row[words]), 'word')} but {format_count(len(row[tags]), 'tag')}; fix the "
-            "row or drop it"
+        raise RowError(
+            where,
+            f"{format_count(len(row[words]), 'word')} but {format_count(len(row[tags]), 'tag')}; fix the "
+            "row or drop it",
         )
     for name in (words, tags):
         if invalid := [value for value in row[name] if not isinstance(value, str | int | float)]:
             option = flag("words_column" if name == words else "tags_column")
             kind = type(invalid[0]).__name__
-            raise InputError(f"{where}: {name!r} holds {kind}, not text; name the column with {option}")
+            raise RowError(where, f"{name!r} holds {kind}, not text; name the column with {option}")
     if "" in row[words]:
-        raise InputError(f"{where}: {words}[{row[words].index('')}] is empty; fix the row or drop it")
+        raise RowError(where, f"{words}[{row[words].index('')}] is empty; fix the row or drop it")
     return Sentence(tuple(map(str, row[words])), tuple(map(str, row[tags])), where)

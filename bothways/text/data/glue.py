@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from bothways.base.errors import InputError, RowLocation, format_count
+from bothways.base.errors import RowError, RowLocation, format_count
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import LabelCheck, Table, build_table
 from bothways.text.data.tables import RowErrorHandler, TableRow, raise_error
@@ -154,7 +154,7 @@ def format_rows(
         if len(values) not in (file_format.fewest, len(file_format.columns)):
             expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
             message = f"{format_count(len(values), 'column')} where {file_format.task} has {expected}; fix the line"
-            on_row_error(InputError(f"{where}: {message}"))
+            on_row_error(RowError(where, f"{message}"))
             continue
         row = dict(zip(file_format.columns, values, strict=False))
         yield where.with_id(row), row

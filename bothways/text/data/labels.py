@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from bothways.base.errors import InputError, RowLocation, flag, join_names
+from bothways.base.errors import InputError, RowError, RowLocation, flag, join_names
 from bothways.text.data.columns import Table
 from bothways.text.data.label_cells import list_items
 from bothways.text.data.near_duplicates import label_key
@@ -34,7 +34,7 @@ def class_indices(table: Table, names: Sequence[str]) -> list[int]:
 def check_not_blank(where: str, label: str) -> None:
     """InputError for a blank label."""
     if not label.strip():
-        raise InputError(f"{where}: the label is empty; fill it in or drop the row")
+        raise RowError(where, "the label is empty; fill it in or drop the row")
 
 
 def label_sets(table: Table, names: Sequence[str] | None = None) -> list[frozenset[str]]:
@@ -81,7 +81,7 @@ def _unknown_label(where: str, label: str, names: Sequence[str]) -> InputError:
     similar = next((name for name in names if label_key(name) == label_key(label)), None)
     hint = f"it differs from {similar!r} only in case or spaces" if similar else f"the model knows {join_names(names)}"
     advice = "fix the label" if similar else "fix the label, or train with rows that have it"
-    return InputError(f"{where}: label {label!r} is unknown; {hint}; {advice}")
+    return RowError(where, f"label {label!r} is unknown; {hint}; {advice}")
 
 
 def parse_label_set(
@@ -94,11 +94,12 @@ def parse_label_set(
     if items is None and not label.startswith("["):
         return frozenset(name.strip() for name in label.split(separator) if name.strip())
     if items is None:
-        raise InputError(f'{where}: label {label!r} is not a JSON list such as ["a", "b"]; fix it')
+        raise RowError(where, f'label {label!r} is not a JSON list such as ["a", "b"]; fix it')
     if len(set(items)) < len(items) and set(items) <= INDICATORS:
-        raise InputError(
-            f"{where}: label {label} looks like yes or no for each label; list the names of the text's labels instead, "
-            f"or give each label a column and name all in {flag('label_column')}"
+        raise RowError(
+            where,
+            f"label {label} looks like yes or no for each label; list the names of the text's labels instead, "
+            f"or give each label a column and name all in {flag('label_column')}",
         )
     return frozenset(items)
 
@@ -116,12 +117,12 @@ def parse_number(where: str, label: str) -> float:
     try:
         value = float(label.replace("_", "?"))  # Python would accept 1_000
     except ValueError:
-        raise InputError(f"{where}: label {label!r} is not a number such as 3.5; fix it or drop the row") from None
+        raise RowError(where, f"label {label!r} is not a number such as 3.5; fix it or drop the row") from None
     if not math.isfinite(value):
-        raise InputError(f"{where}: label {label!r} is not a finite number; fix it or drop the row")
+        raise RowError(where, f"label {label!r} is not a finite number; fix it or drop the row")
     if abs(value) > FLOAT32_MAX:
-        raise InputError(
-            f"{where}: label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
+        raise RowError(
+            where, f"label {label!r} exceeds {FLOAT32_MAX:.2g}, the largest float32; rescale all, or drop the row"
         )
     return value
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from bothways.base.errors import InputError, RowLocation, flag, format_count
+from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import TableList, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Columns, find_column, find_text_columns, is_missing, read_text
@@ -189,7 +189,7 @@ def _label(where: str, row: TableRow, column: str) -> float | None:
         return None
     number = parse_number(where, TRUTH.get(text.lower(), text))
     if number < 0:
-        raise InputError(f"{where}: label {text!r} is below 0; 0 is not relevant, more is relevant")
+        raise RowError(where, f"label {text!r} is below 0; 0 is not relevant, more is relevant")
     return number
 
 
@@ -198,7 +198,7 @@ def _rank(where: str, row: TableRow, column: str | None) -> int | None:
     if number is None:
         return None
     if number < 1 or number != int(number):
-        raise InputError(f"{where}: {column!r} holds {number:g}; a rank is a whole number from 1")
+        raise RowError(where, f"{column!r} holds {number:g}; a rank is a whole number from 1")
     return int(number)
 
 
@@ -216,7 +216,7 @@ def _number(where: str, row: TableRow, column: str | None, kind: str) -> float |
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{where}: {column!r} holds {text!r}, which is no {kind}; fix it or leave it empty")
+        raise RowError(where, f"{column!r} holds {text!r}, which is no {kind}; fix it or leave it empty")
     return number
 
 

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.base.errors import InputError, RowLocation, flag
+from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.json_tables import has_questions
@@ -120,7 +120,7 @@ def _question(where: RowLocation, node: Any, passage: Any, contexts: dict[str, s
 
     if impossible == bool(answers):
         has = "has an answer" if answers else "has no answer"
-        raise InputError(f"{where}: {has}, but is_impossible is {str(impossible).lower()}; fix one of them")
+        raise RowError(where, f"{has}, but is_impossible is {str(impossible).lower()}; fix one of them")
 
     return Question(
         id=question_id,
@@ -132,42 +132,43 @@ def _question(where: RowLocation, node: Any, passage: Any, contexts: dict[str, s
     )
 
 
-def _answers(where: str, node: Any) -> Iterator[tuple[str, int]]:
+def _answers(where: FileLocation, node: Any) -> Iterator[tuple[str, int]]:
     """(text, index of the first character) from a list of objects or an object of lists."""
     answers = _get(where, node, "answers", list, dict)
     if isinstance(answers, dict):
-        texts = _get(f"{where}: answers", answers, "text", list)
-        starts = _get(f"{where}: answers", answers, "answer_start", list)
+        texts = _get(where.inside("answers"), answers, "text", list)
+        starts = _get(where.inside("answers"), answers, "answer_start", list)
         if len(texts) != len(starts):
-            raise InputError(f"{where}: answers has {len(texts)} text but {len(starts)} answer_start; fix them")
+            raise RowError(where, f"answers has {len(texts)} text but {len(starts)} answer_start; fix them")
         answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     for index, answer in enumerate(answers):
-        location = f"{where}: answers[{index}]"
+        location = where.inside(f"answers[{index}]")
         yield _get(location, answer, "text", str), _get(location, answer, "answer_start", int)
 
 
 def _check_answer(where: str, context: str, answer: str, start: int) -> None:
     if not answer:
-        raise InputError(f"{where}: an answer is empty; give its text, or an empty list for no answer")
+        raise RowError(where, "an answer is empty; give its text, or an empty list for no answer")
     actual = context[max(start, 0) : max(start, 0) + len(answer)]
     if start >= 0 and actual == answer:
         return
     index = context.find(answer)
     hint = f"the answer is at {index}" if index >= 0 else "the answer is nowhere in the context"
-    raise InputError(
-        f"{where}: answer {answer[:SHOWN]!r} is not at character {start} of its context, where {actual[:SHOWN]!r} is; "
-        f"{hint}; fix answer_start"
+    raise RowError(
+        where,
+        f"answer {answer[:SHOWN]!r} is not at character {start} of its context, where {actual[:SHOWN]!r} is; "
+        f"{hint}; fix answer_start",
     )
 
 
 def _get(where: str, node: Any, key: str, *types: type) -> Any:
     """The value of a key in a JSON object. InputError if `node` is not an object or the key is missing or mistyped."""
     if not isinstance(node, Mapping):
-        raise InputError(f"{where}: expected an object with {key!r}, found {type(node).__name__}; fix it")
+        raise RowError(where, f"expected an object with {key!r}, found {type(node).__name__}; fix it")
     if key not in node:
-        raise InputError(f"{where}: no key {key!r} (there are: {', '.join(node) or 'none'}); add it")
+        raise RowError(where, f"no key {key!r} (there are: {', '.join(node) or 'none'}); add it")
     value = node[key]
     if type(value) not in types:
         expected = " or ".join(NAMES[kind] for kind in types)
-        raise InputError(f"{where}: {key!r} holds {type(value).__name__}, not {expected}; fix it")
+        raise RowError(where, f"{key!r} holds {type(value).__name__}, not {expected}; fix it")
     return value

@@ -14,7 +14,7 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from bothways.base.errors import EmptyInput, InputError, RowLocation, flag
+from bothways.base.errors import EmptyInput, InputError, RowError, RowLocation, flag
 from bothways.base.paths import as_path
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
 from bothways.text.data.annotations import is_annotation_file, text_rows
@@ -203,7 +203,7 @@ def _question(record: RowOrError, names: tuple[str, str], number: int, keep: Seq
     if missing := [name for name, keys in zip(names, columns, strict=True) if all(row[key] is None for key in keys)]:
         existing = ", ".join(row)
         advice = f"name it with {flag('text_column')} or {flag('pair_column')}"
-        return InputError(f"{where}: no {missing[0]!r} (there are: {existing}); {advice}")
+        return RowError(where, f"no {missing[0]!r} (there are: {existing}); {advice}")
     model_input = _model_input(where, row, columns, keep)
     question_id = number if row.get("id") is None else row["id"]
     return model_input if isinstance(model_input, InputError) else model_input._replace(id=str(question_id))
@@ -214,7 +214,7 @@ def _squad_question(where: RowLocation, question: Any, passage: Any, number: int
     fields = [(question, "id"), (question, "question"), (passage, "context")]
     row = {key: node[key] for node, key in fields if isinstance(node, Mapping) and node.get(key) is not None}
     if missing := [key for key in ("question", "context") if key not in row]:
-        return InputError(f"{where}: no {missing[0]!r}; add it")
+        return RowError(where, f"no {missing[0]!r}; add it")
     return _question((where, row), ("question", "context"), number, keep)
 
 
@@ -296,8 +296,8 @@ def _by_columns(
             wider = columns | dict.fromkeys(row)
             if chosen and _find_or_none(path, wider, text, pair) != chosen:
                 new_columns = ", ".join(row.keys() - columns.keys())
-                yield InputError(
-                    f"{where}: has {new_columns}, which no earlier row has; fix the row, or add it to all rows"
+                yield RowError(
+                    where, f"has {new_columns}, which no earlier row has; fix the row, or add it to all rows"
                 )
                 continue
             chosen = chosen or find_text_columns(path, list(wider), text, pair)
@@ -318,27 +318,28 @@ def _model_input(
     where: RowLocation, row: TableRow, names: Sequence[Columns | None], keep: Sequence[str]
 ) -> ModelInput | InputError:
     try:
-        kept_values = tuple(_json_value(f"{where}: {name!r}", row.get(name)) for name in keep) if keep else ()
+        kept_values = tuple(_json_value(where, name, row.get(name)) for name in keep) if keep else ()
         text, *second = (read_text(where, row, name) for name in names if name is not None)
         return ModelInput(text, second[0] if second else None, kept=kept_values, line=where.line)
     except InputError as error:
         return error.with_traceback(None)  # the traceback would keep the row in memory
     except RecursionError:
-        return InputError(f"{where}: a value to keep is nested too deeply; name other columns")
+        return RowError(where, "a value to keep is nested too deeply; name other columns")
 
 
-def _json_value(where: str, value: Any) -> Any:
-    """A value as JSON: null for non-finite numbers, text for dates and decimals."""
+def _json_value(where: str, column: str, value: Any) -> Any:
+    """A value of a column as JSON: null for non-finite numbers, text for dates and decimals."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Mapping):
-        return {str(name): _json_value(where, inner) for name, inner in value.items()}
+        return {str(name): _json_value(where, column, inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(where, inner) for inner in value]
+        return [_json_value(where, column, inner) for inner in value]
     if isinstance(value, bytes):
-        raise InputError(f"{where} holds bytes, which JSON cannot; name other columns with {flag('keep_columns')}")
+        advice = f"name other columns with {flag('keep_columns')}"
+        raise RowError(where, f"{column!r} holds bytes, which JSON cannot; {advice}")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

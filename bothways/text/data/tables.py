@@ -13,7 +13,17 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Literal, cast
 
-from bothways.base.errors import LOCATION, InputError, RowLocation, flag, format_count, no_such_column, require
+from bothways.base.errors import (
+    FileLocation,
+    InputError,
+    LineLocation,
+    RowError,
+    RowLocation,
+    flag,
+    format_count,
+    no_such_column,
+    require,
+)
 from bothways.base.paths import RemotePath
 from bothways.settings.tables_in_memory import MemoryTable, RowErrorHandler, TableRow, TableSource, rows_from_batches
 from bothways.text.data import json_tables, text_files
@@ -67,7 +77,11 @@ class RowErrors:
     def __call__(self, error: InputError) -> None:
         self.count += 1
         self.first = self.first or str(error)
-        file, row, reason = _divide(str(error))
+        file, row, reason = "", "", str(error)
+        if isinstance(error, RowError) and isinstance(error.where, FileLocation):
+            file = error.where.file
+            row = error.where.place
+            reason = error.reason
         reason = reason.partition(";")[0]
         kind = VALUE.sub("...", reason)
         if kind in self.places or len(self.places) < LISTED:
@@ -104,16 +118,6 @@ class RowErrors:
         )
         more = f", ...: {self.counts[kind]:,} rows" if self.counts[kind] > len(self.places[kind]) else ""
         return f"{'; '.join(shown)}{more}"
-
-
-def _divide(message: str) -> tuple[str, str, str]:
-    """(file, row, reason) of an error in a row; or the line, of a line that cannot be decoded."""
-    if match := LOCATION.fullmatch(message):
-        line = f" (line {match['line']})" if match["line"] else ""
-        return match["file"], f"row {match['row']}{line}", match["rest"] or ""
-    if match := re.fullmatch(r"(.+?):(\d+): (.+)", message, re.DOTALL):
-        return match[1], f"line {match[2]}", match[3]
-    return "", "", message
 
 
 def iter_rows(
@@ -216,19 +220,19 @@ def _json_file_rows(path: Path, reading: TableReading) -> LocatedRows:
             yield where, row
         else:
             found = type(row).__name__
-            reading.on_row_error(InputError(f"{where}: expected an object, found {found}; give one per row"))
+            reading.on_row_error(RowError(where, f"expected an object, found {found}; give one per row"))
 
 
 def _json_row(where: str, line: str) -> TableRow | InputError:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        return InputError(f"{where}: not valid JSON ({error.msg} at column {error.colno}); fix the line")
+        return RowError(where, f"not valid JSON ({error.msg} at column {error.colno}); fix the line")
     except (ValueError, RecursionError) as error:  # numbers with too many digits, brackets nested too deeply
-        return InputError(f"{where}: not readable as JSON ({error}); fix the line")
+        return RowError(where, f"not readable as JSON ({error}); fix the line")
     if isinstance(row, dict):
         return row
-    return InputError(f"{where}: expected a JSON object, found {type(row).__name__}; write one object per line")
+    return RowError(where, f"expected a JSON object, found {type(row).__name__}; write one object per line")
 
 
 # --- values between commas or tabs, or in cells -----------------------------------------------------------------------
@@ -254,7 +258,7 @@ def _header_rows(path: Path, reading: TableReading, records: Records) -> Located
             columns = format_count(len(values), "column")
             error = f"{columns}, but the header has {len(header)}; fix the line or its quotes"
         if error:
-            reading.on_row_error(InputError(f"{where}: {error}") if isinstance(error, str) else error)
+            reading.on_row_error(RowError(where, f"{error}") if isinstance(error, str) else error)
         else:
             row = dict(zip(header, values, strict=True))
             yield where.with_id(row), row
@@ -263,9 +267,9 @@ def _header_rows(path: Path, reading: TableReading, records: Records) -> Located
 def _header(path: Path, column: str | None, records: Records) -> list[str]:
     """The names of the columns, in the first record; [] without one. InputError if no row can be read with them."""
     for line_number, values, error in records:
-        where = f"{path}:{line_number}"
+        where = LineLocation(path, line_number)
         if error:
-            raise InputError(f"{where}: {error}") if isinstance(error, str) else error
+            raise RowError(where, f"{error}") if isinstance(error, str) else error
         header = [*map(str, values)]
         _check_names(where, header)
         if column is not None and not match_columns(column, header):
@@ -276,7 +280,7 @@ def _header(path: Path, column: str | None, records: Records) -> list[str]:
 
 def _check_names(where: str, names: Iterable[str]) -> None:
     if duplicates := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise InputError(f"{where}: two columns are named {duplicates[0]!r}; rename one")
+        raise RowError(where, f"two columns are named {duplicates[0]!r}; rename one")
 
 
 def _records(path: Path, encoding: str | None) -> Records:

@@ -15,7 +15,16 @@ from re import search, sub
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 from zipfile import BadZipFile, ZipFile
 
-from bothways.base.errors import InputError, MissingFile, flag, format_count, not_permitted, require
+from bothways.base.errors import (
+    InputError,
+    LineLocation,
+    MissingFile,
+    RowError,
+    flag,
+    format_count,
+    not_permitted,
+    require,
+)
 from bothways.base.paths import RemotePath
 from bothways.text.data import text_encodings
 from bothways.text.data.globs import GlobPattern
@@ -245,9 +254,7 @@ def decompression_error(where: str, error: Exception) -> Exception:
     """The exception to raise for one of DECOMPRESSION_ERRORS."""
     if getattr(error, "errno", None):  # a system error, not a bad file: disk full, input/output error
         return error
-    return InputError(
-        f"{where}: the file is corrupt or truncated here or soon after ({error}); download or copy it again"
-    )
+    return RowError(where, f"the file is corrupt or truncated here or soon after ({error}); download or copy it again")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -326,11 +333,11 @@ def _byte_lines(
             except UnicodeDecodeError as error:
                 text = content.decode(encoding or "utf-8", errors="replace")
                 position = f"byte {offset + error.start} of the {'decompressed file' if compressed else 'file'}"
-                error_in_line = decoding_error(f"{path}:{number}", content, position, encoding)
+                error_in_line = decoding_error(LineLocation(path, number), content, position, encoding)
             yield Line(number, text.rstrip("\r\n"), error_in_line)
             offset += len(content)
     except DECOMPRESSION_ERRORS as error:
-        raise decompression_error(f"{path}:{number + 1}", error) from None
+        raise decompression_error(LineLocation(path, number + 1), error) from None
 
 
 def _split_at_cr(file: io.BufferedReader) -> Iterator[bytes]:
@@ -356,7 +363,7 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
                 raise _too_long(path, number)
             error_in_line = None
             if search(SURROGATE, text):
-                error_in_line = decoding_error(f"{path}:{number}", b"", "a lone surrogate", encoding)
+                error_in_line = decoding_error(LineLocation(path, number), b"", "a lone surrogate", encoding)
                 text = sub(SURROGATE, "\ufffd", text)
             yield Line(number, text.rstrip("\r\n"), error_in_line)
     except UnicodeDecodeError as error:
@@ -365,7 +372,7 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
             f"{flag('encoding')}, or download or copy the file again"
         ) from None
     except DECOMPRESSION_ERRORS as error:
-        raise decompression_error(f"{path}:{number + 1}", error) from None
+        raise decompression_error(LineLocation(path, number + 1), error) from None
     finally:
         reader.detach()  # the caller closes the file
 
@@ -373,8 +380,8 @@ def _wide_lines(file: io.BufferedReader, path: Path, encoding: str, compressed: 
 def decoding_error(where: str, line: bytes, position: str, encoding: str | None) -> InputError:
     """The error for a line that cannot be decoded."""
     if encoding in (None, "utf-8"):
-        return InputError(f"{where}: not UTF-8 at {position}; {text_encodings.encoding_hint(line)}")
-    return InputError(f"{where}: not {encoding} at {position}; give the right {flag('encoding')}, or convert it first")
+        return RowError(where, f"not UTF-8 at {position}; {text_encodings.encoding_hint(line)}")
+    return RowError(where, f"not {encoding} at {position}; give the right {flag('encoding')}, or convert it first")
 
 
 def _too_long(path: Path, number: int) -> InputError:

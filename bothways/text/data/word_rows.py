@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal
 
-from bothways.base.errors import InputError, RowLocation, shorten
+from bothways.base.errors import InputError, RowError, RowLocation, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableSource
 from bothways.text.data.columns import find_column
 from bothways.text.data.tables import RowErrors, TableRow
@@ -180,11 +180,11 @@ def _are_spaced(words: Any, tags: Any) -> bool:
 def _read_list(where: RowLocation, name: str, value: str) -> Any:
     advice = f"write JSON, such as {JSON_LIST}"
     if NO_COMMA.search(value):
-        raise InputError(f"{where}: {name!r} is a list without commas ({shorten(value)}); {advice}")
+        raise RowError(where, f"{name!r} is a list without commas ({shorten(value)}); {advice}")
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return read(value)
-    raise InputError(f"{where}: {name!r} is not readable as a list ({shorten(value)}); {advice}")
+    raise RowError(where, f"{name!r} is not readable as a list ({shorten(value)}); {advice}")
 
 
 def _groups(
@@ -218,9 +218,9 @@ def _groups(
 def _value(where: RowLocation, row: TableRow, column: str) -> str:
     value = row.get(column)
     if _is_blank(value):
-        raise InputError(f"{where}: {column!r} is empty; fill it in or drop the row")
+        raise RowError(where, f"{column!r} is empty; fill it in or drop the row")
     if not isinstance(value, str | int | float):
-        raise InputError(f"{where}: {column!r} holds {type(value).__name__}, not a word or its tag; fix the row")
+        raise RowError(where, f"{column!r} holds {type(value).__name__}, not a word or its tag; fix the row")
     return str(value).strip() if isinstance(value, str) else str(value)
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -110,7 +110,7 @@ def score(task: TrainingTask, split: str, file: Path, budget: Budget) -> list[Ba
             budget.seconds[baseline.name] = time.monotonic() - start
             scores = task.scoring.score_predictions(baseline.predictions)
             interval = scores[f"{task.metric}_interval"]
-            predictions = asdict(baseline.predictions) if baseline.model else None
+            predictions = baseline.predictions.to_json() if baseline.model else None
             rows.append(
                 [baseline.name, scores[task.metric], interval, Resamples.of(scores, task.metric).to_json(), predictions]
             )
@@ -150,7 +150,7 @@ def read(file: Path) -> list[BaselineScore]:
             value=value,
             interval=(low, high),
             resamples=Resamples.from_json(resamples),
-            predictions=predictions and Predictions(**predictions),
+            predictions=predictions and Predictions.from_json(predictions),
         )
         for name, value, (low, high), resamples, predictions in rows
     ]

@@ -5,7 +5,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class SeedResult:
         stored = {
             "metrics": self.metrics,
             "resamples": {split: values.to_json() for split, values in self.resamples.items()},
-            "predictions": self.predictions and asdict(self.predictions),
+            "predictions": self.predictions and self.predictions.to_json(),
             "calibration": self.calibration,
             "teacher": {split: (score.value, score.interval) for split, score in self.teacher.items()},
         }
@@ -77,7 +77,7 @@ class SeedResult:
             fold=fold,
             metrics=stored["metrics"],
             resamples={split: Resamples.from_json(values) for split, values in stored["resamples"].items()},
-            predictions=stored["predictions"] and Predictions(**stored["predictions"]),
+            predictions=stored["predictions"] and Predictions.from_json(stored["predictions"]),
             calibration=stored["calibration"],
             teacher={split: BaselineScore("teacher", *score) for split, score in stored["teacher"].items()},
             baselines=baselines.read(baselines_file) if baselines_file.exists() else [],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.annotations import LAYOUTS, Changes, is_annotation_file, read_annotation, split_words
 from bothways.text.data.examples import read_table, read_tagged
@@ -376,9 +376,9 @@ def test_offsets_that_count_utf_16_units_are_converted_where_the_texts_of_spans_
 ):
     values = [{"start": start, "end": end, "label": "X", "text": own} for start, end, own in spans]
     changes = Changes()
-    found, placed = read_annotation("here", {"text": text, "spans": values}, changes)
+    found, placed = read_annotation(RowLocation("here", 0), {"text": text, "spans": values}, changes)
     assert [found[span.start : span.end] for span in placed] == expected
-    assert changes.converted == ["here"] * is_converted
+    assert changes.converted == ["here: row 0"] * is_converted
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, LineLocation, RowError, RowLocation
 from bothways.settings import Classify, Predict
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files
@@ -314,21 +315,36 @@ def test_all_rows_without_a_label_are_named_at_once(tmp_path):
 def test_similar_errors_show_the_first_value():
     errors = RowErrors("skip")
     for row, value in enumerate(("'1.5e+300'", "'7'", "'1.5e+300'"), 3):
-        errors(InputError(f"a.csv:{row}: {value} exceeds 3.4e+38; fix it"))
-    errors(InputError("a.csv: row 7 (line 9): 'label' is missing"))
+        errors(RowError(LineLocation("a.csv", row), f"{value} exceeds 3.4e+38; fix it"))
+    errors(RowError(RowLocation("a.csv", 7, 9), "'label' is missing"))
     assert str(errors) == "'1.5e+300' exceeds 3.4e+38 or similar (a.csv: line 3, line 4, line 5); " + (
         "'label' is missing (a.csv: row 7 (line 9))"
     )
     numbers = RowErrors("skip")
     for row, value in enumerate((1.5e300, -2e-5, 70), 3):
-        numbers(InputError(f"a.csv:{row}: {value} is out of range"))
+        numbers(RowError(LineLocation("a.csv", row), f"{value} is out of range"))
     assert str(numbers) == "1.5e+300 is out of range or similar (a.csv: line 3, line 4, line 5)"
+
+
+def test_an_error_carries_its_location_whatever_the_file_is_called():
+    name = "a: row 1 (line 2): b.csv:3: c"
+    where = RowLocation(name, 7, 9, id="k")
+    errors = RowErrors("skip")
+    for location in (where, LineLocation(name, 12), where.inside("answers[2]")):
+        error = RowError(location, "'text' is missing; add it")
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is RowError and str(copy) == str(error) and copy.where.place == location.place
+        errors(copy)
+    assert str(errors) == (
+        f"'text' is missing ({name}: row 7 (line 9), line 12); answers[2]: 'text' is missing ({name}: row 7 (line 9))"
+    )
+    assert errors.first == f"{name}: row 7 (line 9), id k: 'text' is missing; add it"
 
 
 def test_of_very_many_bad_rows_the_first_few_are_named_and_all_are_counted():
     errors = RowErrors("skip")
     for row in range(2000):
-        errors(InputError(f"a.csv: row {row}: {'abcdefg'[row % 7]} is {row}; fix it"))
+        errors(RowError(RowLocation("a.csv", row), f"{'abcdefg'[row % 7]} is {row}; fix it"))
     (note,) = errors.notes(1)
     assert "left out 2,000 rows" in note and "570 others" in note
     assert "a is 0 or similar (a.csv: row 0, row 7, row 14, row 21, row 28, ...: 286 rows); b is 1" in note
