@@ -190,10 +190,20 @@ INLINE vf add_products(int kind, vf sums, uint32_t x, vu weights) {
     return add_int8(sums, x, weights);
 }
 
+// Weights to fetch into the caches while a tile is computed: from an address on, `step` bytes for each word of a row.
+// Behind the last weights nothing is fetched.
+typedef struct {
+    const char *from;
+    size_t step;
+} Ahead;
+
 // The sums of a tile: x [rows, words] with a panel [words, NV * W] to sums [rows, NV * W].
-INLINE void tile_as(int kind, const uint32_t *x, size_t stride, const uint32_t *panel, size_t words, float *sums, int rows) {
+INLINE void tile_as(
+    int kind, const uint32_t *x, size_t stride, const uint32_t *panel, size_t words, Ahead ahead, float *sums,
+    int rows) {
     vf tile[ROWS][NV] = {0};
     for (size_t k = 0; k < words; k++, panel += NV * W) {
+        __builtin_prefetch(ahead.from + k * ahead.step);
         vu weights[NV];
         UNROLL for (int v = 0; v < NV; v++) weights[v] = ((const vu_any *)panel)[v];
         UNROLL for (int m = 0; m < rows; m++)
@@ -205,17 +215,19 @@ INLINE void tile_as(int kind, const uint32_t *x, size_t stride, const uint32_t *
         UNROLL for (int v = 0; v < NV; v++) store(sums + (m * NV + v) * W, tile[m][v]);
 }
 
-INLINE void tile_of(int kind, const uint32_t *x, size_t stride, const uint32_t *panel, size_t words, float *sums, int rows) {
+INLINE void tile_of(
+    int kind, const uint32_t *x, size_t stride, const uint32_t *panel, size_t words, Ahead ahead, float *sums,
+    int rows) {
     switch (rows) {
-        case 1: tile_as(kind, x, stride, panel, words, sums, 1); break;
-        case 2: tile_as(kind, x, stride, panel, words, sums, 2); break;
-        case 3: tile_as(kind, x, stride, panel, words, sums, 3); break;
-        case 4: tile_as(kind, x, stride, panel, words, sums, 4); break;
-        case 5: tile_as(kind, x, stride, panel, words, sums, 5); break;
-        case 6: tile_as(kind, x, stride, panel, words, sums, 6); break;
+        case 1: tile_as(kind, x, stride, panel, words, ahead, sums, 1); break;
+        case 2: tile_as(kind, x, stride, panel, words, ahead, sums, 2); break;
+        case 3: tile_as(kind, x, stride, panel, words, ahead, sums, 3); break;
+        case 4: tile_as(kind, x, stride, panel, words, ahead, sums, 4); break;
+        case 5: tile_as(kind, x, stride, panel, words, ahead, sums, 5); break;
+        case 6: tile_as(kind, x, stride, panel, words, ahead, sums, 6); break;
 #if defined(__AVX512F__)
-        case 7: tile_as(kind, x, stride, panel, words, sums, 7); break;
-        case 8: tile_as(kind, x, stride, panel, words, sums, 8); break;
+        case 7: tile_as(kind, x, stride, panel, words, ahead, sums, 7); break;
+        case 8: tile_as(kind, x, stride, panel, words, ahead, sums, 8); break;
 #endif
     }
 }
@@ -227,6 +239,7 @@ static void vector_product(const void *x, size_t T, const Linear *l, size_t firs
     size_t words = l->inputs * bytes_of(kind) / 4;
     size_t most_rows = kind == INT8 ? ROWS_INT8 : ROWS;
     size_t tiles = (T + most_rows - 1) / most_rows;
+    size_t step = 4 * PANEL / tiles;  // few rows wait for weights from memory: those of the next panel, evenly
 
     for (size_t panel = first; panel < last; panel++) {
         size_t column = panel * PANEL;
@@ -237,9 +250,10 @@ static void vector_product(const void *x, size_t T, const Linear *l, size_t firs
             size_t rows = T * (tile + 1) / tiles - row;
             const uint32_t *from = (const uint32_t *)x + row * words;
             const uint32_t *weights = l->panels + panel * PANEL * words;
-            if (kind == FLOAT32) tile_of(FLOAT32, from, words, weights, words, sums, rows);
-            else if (kind == BFLOAT16) tile_of(BFLOAT16, from, words, weights, words, sums, rows);
-            else tile_of(INT8, from, words, weights, words, sums, rows);
+            Ahead ahead = {(const char *)(weights + PANEL * words) + tile * words * step, step};
+            if (kind == FLOAT32) tile_of(FLOAT32, from, words, weights, words, ahead, sums, rows);
+            else if (kind == BFLOAT16) tile_of(BFLOAT16, from, words, weights, words, ahead, sums, rows);
+            else tile_of(INT8, from, words, weights, words, ahead, sums, rows);
             finish_rows(l, to, sums, PANEL, row, rows, column, columns);
             row += rows;
         }
