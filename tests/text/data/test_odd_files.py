@@ -110,9 +110,9 @@ BROKEN_ROWS = {
     "bad-line.jsonl": (LINES.replace("\n", "\n{broken\n", 1), ["row 1 (line 2): not valid JSON"]),
     "list-line.jsonl": (LINES.replace("\n", "\n[1]\n", 1), ["row 1 (line 2): expected a JSON object, found list"]),
     "deep.jsonl": (LINES.replace("\n", "\n" + "[" * 100_000 + "\n", 1), ["row 1 (line 2): not readable as JSON"]),
-    "number.json": ('[{"text": "first text"}, 7, {"text": "second text"}]', ["expected an object, found int"]),
+    "number.json": (f"[{LINES.replace(chr(10), ',7,', 1)}]", ["expected an object, found int"]),
     "bytes-text.parquet": (
-        parquet(text=pyarrow.array([b"first text", b"second text"], pyarrow.binary())),
+        parquet(text=pyarrow.array([b"first text", b"second text"], pyarrow.binary()), label=COLUMNS["label"]),
         ["row 0: 'text' holds bytes", "row 1: 'text' holds bytes"],
     ),
 }
