@@ -16,11 +16,33 @@ import pyarrow.parquet as pq
 import pytest
 
 import bothways
+from bothways.base.errors import InputError
+from bothways.inference.jobs import verbs
+from bothways.scale import ray as placing
+from bothways.settings import Embed
 
-pytest.importorskip("ray")
-from tests.inference.jobs.test_ray import cluster  # noqa: F401
+ray = pytest.importorskip("ray")
 
 KILLS, PARTS = 10, 120
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Four CPUs in name, on loopback."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")
+        options = {
+            "object_store_memory": 10**8,
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": "ERROR",
+        }
+        handler = signal.getsignal(signal.SIGTERM)
+        ray.init(num_cpus=4, _node_ip_address="127.0.0.1", **options)
+        yield
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, handler)  # ray sets one of its own, and leaves it
 
 
 def command(folder, out, *more):
@@ -72,7 +94,7 @@ def test_ten_kills_of_workers_and_one_of_the_command_change_no_byte(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # of Ray Data about itself
-def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, tmp_path):  # noqa: F811
+def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, tmp_path):
     page = (Path(__file__).parent.parent / "docs" / "guide" / "scale.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     texts = [f"the cat {n}" for n in range(6)]
@@ -81,3 +103,35 @@ def test_models_are_stages_of_a_pipeline_as_in_the_guide(cluster, tmp_path):  # 
     exec(block.replace("s3://my-bucket", str(tmp_path)).replace("bothways-en", "bothways-en-static"), {})
     vectors = np.stack(pq.read_table(tmp_path / "vectors")["vector"].to_pylist())
     np.testing.assert_allclose(vectors, bothways.load("bothways-en-static").embed(texts), atol=1e-6)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """40 files of 200 texts."""
+    (tmp_path / "in").mkdir()
+    for number in range(40):
+        (tmp_path / "in" / f"{number:02}.txt").write_text("".join(f"film {n} of {number}\n" for n in range(200)))
+    return tmp_path / "in"
+
+
+def test_an_error_in_a_part_ends_the_job_with_its_line(cluster, folder, tmp_path):
+    (folder / "07.csv").write_text('text\na\n"b')
+    with pytest.raises(InputError, match=r"07\.csv: row 1 .*not valid CSV"):
+        verbs.embed(Embed(out=tmp_path / "out", ray="auto", workers=1, file=str(folder), model="bothways-en-static"))
+    assert not (tmp_path / "out" / "_manifest.json").exists()
+
+
+def test_workers_without_room_are_refused(cluster, monkeypatch):
+    with pytest.raises(InputError, match=r"workers \(4\) must be fewer than the CPUs of the cluster, which has 4"):
+        [*placing.in_any_order(len, [("one", "1")], "auto", 4)]
+    monkeypatch.setattr(placing, "ROOM_WAIT", 0)
+    holder = ray.remote(Holder).options(num_cpus=2).remote()
+    ray.get(holder.ready.remote())
+    with pytest.raises(InputError, match="[12] free CPUs, and 2 workers and Ray itself need 3"):
+        [*placing.in_any_order(len, [("one", "1")], "auto", 2)]
+    ray.kill(holder)
+
+
+class Holder:
+    def ready(self):
+        return True
