@@ -70,10 +70,13 @@ def open_fastest(directory: Directory, dtype: str = "auto", device: str = "auto"
             raise NotByCore("nobody has measured it beside torch on ARM yet")
         return CoreBackend.open(directory, dtype=dtype, device=device, **options)
     except NotByCore as refusal:
-        library = "torch" if has_torch else "numpy"
-        backend = BACKENDS[library](directory, dtype=dtype, device=device, **options)
-        backend.why_chosen = f"the core does not: {refusal.reason}"
-        return backend
+        reason = refusal.reason
+
+    # Not in the handler: an error of this library would be shown as one that followed from the refusal.
+    library = "torch" if has_torch else "numpy"
+    backend = BACKENDS[library](directory, dtype=dtype, device=device, **options)
+    backend.why_chosen = f"the core does not: {reason}"
+    return backend
 
 
 def has_own_backend(name: str) -> bool:
