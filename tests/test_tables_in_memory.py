@@ -16,10 +16,10 @@ from bothways.base.errors import InputError
 from bothways.settings import Classify, Evaluate, Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, as_source
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import read_table, read_tagged
+from bothways.text.data.row_errors import RowErrors
+from bothways.text.data.rows import open_rows, read_rows
 from bothways.text.data.squad import read_squad
-from bothways.text.data.tables import RowErrors
 
 ROWS = [{"text": "a cat", "label": "x"}, {"text": "a dog, ran", "label": "y"}, {"text": "", "label": "x"}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label")}
@@ -100,7 +100,7 @@ def test_values_are_those_of_json():
         "text": np.str_("a"), "label": np.int64(3), 5: np.array([1.5]), "set": {"b", "a"}, "pair": ("x", {"y": (1,)}),
         "gap": pd.NA, "when": pd.NaT, "yes": np.bool_(True),
     }  # fmt: skip
-    [(_, values)] = as_source("t", [row]).rows(None)
+    [(_, values)] = as_source("t", [row]).rows()
     assert json.loads(json.dumps(values)) == {
         "text": "a", "label": 3, "5": [1.5], "set": ["a", "b"], "pair": ["x", {"y": [1]}], "gap": None, "when": None,
         "yes": True,
@@ -112,7 +112,7 @@ def test_later_changes_of_the_rows_do_not_change_the_table():
     copied = settings(rows, dev=rows[1:])
     rows[0]["text"] = "changed"
     rows.pop()
-    assert [row["text"] for _, row in copied.train.rows(None)] == COLUMNS["text"]
+    assert [row["text"] for _, row in copied.train.rows()] == COLUMNS["text"]
     assert asdict(copied)["train"] is copied.train and (copied.train.name, copied.dev.name) == ("train", "dev")
     assert copied.dev.num_rows == 2 and "2 rows" in repr(copied.dev)
 
@@ -246,5 +246,5 @@ def test_strings_are_paths_and_texts_among_them_are_an_error():
 def test_rows_that_arrow_cannot_give_are_left_out():
     broken = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(np.int32([0, 1, 2])), pa.py_buffer(b"\xffa")])
     table, errors = settings(pa.table({"text": broken})).train, RowErrors("skip")
-    assert [row["text"] for _, row in table.rows(errors)] == ["a"]
+    assert [row["text"] for _, row in open_rows(table).read(errors)] == ["a"]
     assert "train: row 0" in errors.notes(1)[0] and len(table.fingerprint) == 16

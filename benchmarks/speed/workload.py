@@ -12,8 +12,8 @@ from bothways.inference.predictor import Predictor
 from bothways.model.config import encodes_separately
 from bothways.tasks import MASK, TASKS
 from bothways.text.data.examples import read_table
+from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.squad import read_squad
-from bothways.text.data.stream import resolve_columns
 from bothways.text.data.text_files import file_type
 from bothways.text.tokenizer.tokenizer import Tokenizer
 

@@ -30,12 +30,12 @@ from bothways.tasks.arrays import sigmoid, softmax
 from bothways.tasks.linear_baselines import MAX_CHECKED, MAX_OUTPUTS
 from bothways.tasks.training_task import label_issue
 from bothways.text.data.columns import Table
-from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import holds_tagged_words, read_table
 from bothways.text.data.label_cells import read_labels
 from bothways.text.data.labels import FEW_NUMBERS, find_quantity, is_number, label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts
 from bothways.text.data.quality import label_warnings
+from bothways.text.data.rows import open_rows
 from bothways.text.data.split_tables import other_columns
 
 # Kinds of remarks, in the order of the page, and the headings of those that are not label errors.
@@ -233,7 +233,7 @@ def with_left_out(table: Table, settings: Check) -> tuple[Table, dict[int, str]]
         return table, {}
 
     row_by_location = {location: row for row, location in enumerate(table.where)}
-    located_rows = read_rows(settings.file, on_row_error=lambda error: None, encoding=settings.encoding)
+    located_rows = [*open_rows(settings.file, settings.encoding).read(lambda error: None)]
     names = {name for _, values in located_rows for name in values}
     if not names.issuperset(columns.names):
         return table, {}  # annotations, of which the table has only what was accepted

@@ -21,15 +21,15 @@ from bothways.tasks.embed import EMBED
 from bothways.tasks.fill import FILL
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import Task
-from bothways.text.data.annotations import has_annotations, is_annotation_file
+from bothways.text.data.annotation_files import is_annotation_file
+from bothways.text.data.annotations import has_annotations
 from bothways.text.data.beir import is_beir_dataset, is_qrels_file
 from bothways.text.data.columns import LABEL_NAMES, find_label_columns, find_text_columns
 from bothways.text.data.conll import looks_tagged
-from bothways.text.data.datasets import arrow_files, has_named_columns, is_dataset, unread_splits
+from bothways.text.data.datasets import HUB_PREFIX, arrow_files, unread_splits
 from bothways.text.data.examples import TAGS
-from bothways.text.data.glue import detect_format
-from bothways.text.data.json_tables import is_json_table
-from bothways.text.data.stream import first_columns, first_rows, resolve_columns
+from bothways.text.data.model_inputs import resolve_columns
+from bothways.text.data.rows import form_of, open_rows
 from bothways.text.data.text_files import file_type
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
 
@@ -172,21 +172,23 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
     """
     if is_annotation_file(gold):
         return "tags"
-    if not labelled and not detect_format(gold, encoding) and is_qrels_file(gold, encoding):
+    rows = open_rows(gold, encoding)
+    is_published = rows.form.text is not None
+    if not labelled and not is_published and is_qrels_file(gold, encoding):
         return "ranking"
 
-    if has_named_columns(gold) or is_json_table(gold):
-        row = next(iter(first_rows(gold, encoding)), {})
+    if rows.form.has_names:
+        _, row = next(rows.read(lambda error: None), (None, {}))
         if {"question", "context", "answers"} <= row.keys():
             return "answers"
         has_words = isinstance(row.get("words", row.get("tokens")), list) or has_word_columns([*row])
         return "tags" if has_words or has_annotations(row) else "labels"
 
-    if file_type(gold) == ".json":
+    if rows.form.is_squad:
         return "answers"
     if names_words(gold, encoding, WORD_NAMES):
         return "tags"
-    if file_type(gold) in (".csv", ".tsv") or detect_format(gold, encoding):
+    if file_type(gold) in (".csv", ".tsv") or is_published:
         return "labels"
     return "tags"
 
@@ -264,7 +266,8 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
         if is_plain_text(file):
             return "texts"
 
-    columns = first_columns(file, settings.encoding)
+    rows = open_rows(file, settings.encoding)
+    columns = rows.names()
     text_columns = resolve_columns(file, settings, trained)
     if text_columns["text"] is None:
         names = {name.strip().lower() for name in columns}
@@ -273,9 +276,8 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
         if (names & {"words", "tokens"} and names & TAG_COLUMNS) or has_word_columns(columns):
             return "tags"
 
-        is_table = has_named_columns(file) or is_json_table(file)
-        rows = first_rows(file, settings.encoding) if is_table else []
-        if rows and all(map(has_annotations, rows)):  # a row without labels could be of several classes
+        first = rows.first() if rows.form.has_names else []
+        if first and all(map(has_annotations, first)):  # a row without labels could be of several classes
             return "tags"
 
     label = find_label_columns(file, columns, settings.label_column, (), ())
@@ -293,8 +295,8 @@ def is_plain_text(path: Path) -> bool:
     """Whether a path is a folder or a pattern of plain text, rather than a file or a data set."""
     if path.is_dir():
         return not arrow_files(path)
-    return not (is_dataset(path) or path.is_file())
+    return not (path.as_posix().startswith(HUB_PREFIX) or path.is_file())
 
 
 def is_squad_file(file: TableSource) -> bool:
-    return isinstance(file, Path) and file_type(file) == ".json" and not is_json_table(file)
+    return form_of(file).is_squad

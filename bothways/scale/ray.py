@@ -20,7 +20,7 @@ from bothways.base.errors import InputError, flag, join_names, require
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.tasks import TASKS
-from bothways.text.data.stream import ModelInput
+from bothways.text.data.model_inputs import ModelInput
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

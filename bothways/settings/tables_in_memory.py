@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import count
 from os import PathLike
@@ -13,7 +13,8 @@ from bothways.base.errors import InputError, RowError, RowLocation, format_count
 from bothways.settings.fields import AnyPath
 
 TableRow = Mapping[str, Any]  # values by column
-RowErrorHandler = Callable[[InputError], None]  # called for an invalid row: raises to stop, returns to skip the row
+LocatedRow = tuple[RowLocation, TableRow]
+RowOrError = LocatedRow | InputError  # the error of a row that cannot be read stands in its place
 COLUMN_PACKAGES = ("pandas", "polars", "pyarrow", "datasets")  # their columns of strings are texts, not paths
 BATCH_ROWS = 256
 MAX_FILE_NAME = 255  # characters, on all common systems
@@ -56,28 +57,33 @@ class MemoryTable:
         """The pyarrow.Schema; None for a list of rows."""
         return None if isinstance(self.data, list) else self.data.schema
 
-    def rows(
-        self, on_row_error: RowErrorHandler, columns: Sequence[str] | None = None
-    ) -> Iterator[tuple[RowLocation, TableRow]]:
-        """(location, values by column) for each row. columns: those to read of Arrow data; None reads all."""
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[RowOrError]:
+        """(location, values by column) of each row, or its error.
+
+        columns: those to read of Arrow data; None reads all.
+        """
         if not isinstance(self.data, list):
             data = self.data if columns is None else self.data.select([*columns])
-            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS), on_row_error)
+            yield from rows_from_batches(self.name, data.to_batches(max_chunksize=BATCH_ROWS))
             return
+
         for number, row in enumerate(self.data):
             where = RowLocation(self.name, number)
             if isinstance(row, dict):
                 yield where.with_id(row), row
             else:
-                on_row_error(RowError(where, f"expected a dict, found {type(row).__name__}; give one dict per row"))
+                yield RowError(where, f"expected a dict, found {type(row).__name__}; give one dict per row")
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all rows, in order."""
         digest = hashlib.sha256(json.dumps(self.columns).encode())
         errors: list[InputError] = []
-        for _, row in self.rows(errors.append):
-            digest.update(json.dumps(row, default=str).encode() + b"\n")
+        for row in self.rows():
+            if isinstance(row, InputError):
+                errors.append(row)
+            else:
+                digest.update(json.dumps(row[1], default=str).encode() + b"\n")
         digest.update(json.dumps([str(error).removeprefix(self.name) for error in errors]).encode())
         return digest.hexdigest()[:16]
 
@@ -168,9 +174,12 @@ def parts_of(source: "TableSource") -> tuple["TableSource", ...]:
 
 
 def rows_from_batches(
-    name: object, batches: Iterable[Any], on_row_error: RowErrorHandler, numbers: Iterator[int] | None = None
-) -> Iterator[tuple[RowLocation, TableRow]]:
-    """(location, values by column) for each row of Arrow record batches. numbers: of the rows; None: from 0."""
+    name: object, batches: Iterable[Any], numbers: Iterator[int] | None = None
+) -> Iterator[RowOrError]:
+    """(location, values by column) of each row of Arrow record batches, or its error.
+
+    numbers: of the rows; None: from 0.
+    """
     numbers = count() if numbers is None else numbers
     for batch in batches:
         try:
@@ -180,7 +189,7 @@ def rows_from_batches(
         for row in rows:
             where = RowLocation(name, next(numbers))
             if isinstance(row, str):
-                on_row_error(RowError(where, f"{row}"))
+                yield RowError(where, row)
             else:
                 yield where.with_id(row), row
 

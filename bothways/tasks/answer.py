@@ -46,13 +46,12 @@ from bothways.tasks.task import (
 )
 from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.text.batch import Batch
-from bothways.text.data.datasets import has_named_columns, read_rows
+from bothways.text.data.model_inputs import ModelInput, read_questions
 from bothways.text.data.near_duplicates import text_key
+from bothways.text.data.rows import form_of, open_rows, read_rows
 from bothways.text.data.split_tables import divide_rows
 from bothways.text.data.splits import overlap_warnings, parts_for
 from bothways.text.data.squad import Question, read_squad
-from bothways.text.data.stream import ModelInput, read_questions
-from bothways.text.data.tables import iter_rows
 from bothways.text.data.text_files import file_type, read_bytes
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
@@ -606,7 +605,7 @@ def read_predicted_answers(path: Path, encoding: str | None) -> dict[str, str]:
     """{id: answer} of predictions in SQuAD's format, or in JSON lines."""
     rows: list[tuple[str, Any, Any]]
     if file_type(path) != ".json":
-        rows = [(where, row.get("id"), row.get("answer")) for where, row in iter_rows(path, encoding=encoding)]
+        rows = [(where, row.get("id"), row.get("answer")) for where, row in open_rows(path, encoding).read()]
     else:
         rows = [(f"{path}: {id!r}", id, answer) for id, answer in read_json_object(path).items()]
     answers = {}
@@ -652,7 +651,7 @@ def read_labelled_questions(files: Sequence[TableSource], columns: Any) -> Label
 
 
 def read_answer_rows(file: TableSource, columns: TextColumns) -> LabelledRows:
-    rows = read_rows(file, encoding=columns.encoding) if has_named_columns(file) else []
+    rows = read_rows(file, encoding=columns.encoding) if form_of(file, columns.encoding).has_names else []
     if rows and "answers" not in rows[0][1]:
         questions = []
         for row, question in enumerate(

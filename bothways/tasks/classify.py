@@ -42,13 +42,13 @@ from bothways.tasks.text_rows import TextEvaluator, TextModelTask, TextRow, log_
 from bothways.tasks.texts import HeadInput, TextTask, TextView
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table, has_text_column
-from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import read_table
 from bothways.text.data.label_cells import list_items, read_labels, spell_labels
 from bothways.text.data.labels import class_indices, find_quantity, label_sets, numeric_labels
+from bothways.text.data.model_inputs import ModelInput
 from bothways.text.data.quality import coverage_warnings, label_warnings, table_warnings
+from bothways.text.data.rows import read_rows
 from bothways.text.data.split_tables import read_tables
-from bothways.text.data.stream import ModelInput
 from bothways.text.data.text_files import file_type, read_lines
 
 if TYPE_CHECKING:

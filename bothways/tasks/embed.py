@@ -35,11 +35,11 @@ from bothways.tasks.text_rows import read_trained_table
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked
 from bothways.text.data.beir import read_qrels, read_ranking
+from bothways.text.data.model_inputs import first_columns, resolve_columns
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.pairs import NO_NEGATIVES, TextPairs, read_pair_file, usual_negatives
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
-from bothways.text.data.stream import first_columns, resolve_columns
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,9 +23,9 @@ from bothways.tasks.training_task import Baseline, LabelObjective, Metrics, Scor
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
 from bothways.text.data.labels import numeric_labels
+from bothways.text.data.model_inputs import ModelInput
 from bothways.text.data.quality import table_warnings
 from bothways.text.data.split_tables import read_tables
-from bothways.text.data.stream import ModelInput
 
 if TYPE_CHECKING:
     from torch import Tensor

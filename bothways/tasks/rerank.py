@@ -33,10 +33,10 @@ from bothways.tasks.text_rows import TextEvaluator
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
+from bothways.text.data.model_inputs import ModelInput, resolve_columns
 from bothways.text.data.rankings import RankedPassages, ranks_by_score, read_rankings
 from bothways.text.data.split_tables import divide_rows
 from bothways.text.data.splits import overlap_warnings
-from bothways.text.data.stream import ModelInput, resolve_columns
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -54,15 +54,14 @@ from bothways.tasks.task import (
 )
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
-from bothways.text.data.annotations import is_annotation_file
+from bothways.text.data.annotation_files import is_annotation_file
 from bothways.text.data.conll import looks_tagged, num_columns
-from bothways.text.data.datasets import has_named_columns, read_rows
 from bothways.text.data.examples import has_tag_columns, read_table, read_tagged
-from bothways.text.data.json_tables import is_json_table
+from bothways.text.data.model_inputs import ModelInput
+from bothways.text.data.row_errors import RowErrors
+from bothways.text.data.rows import open_rows
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
-from bothways.text.data.stream import ModelInput
-from bothways.text.data.tables import RowErrors
 from bothways.text.data.tags import (
     OUTSIDE,
     Scheme,
@@ -809,11 +808,10 @@ def is_tagged(file: TableSource, labels: Sequence[str], encoding: str | None) ->
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
     if is_annotation_file(file):
         return True
-    if has_named_columns(file) or is_json_table(file):
-        rows = read_rows(file, encoding=encoding)
-        if not rows:
-            return False
-        return has_word_columns([*rows[0][1]]) or any(isinstance(value, list) for value in rows[0][1].values())
+    rows = open_rows(file, encoding)
+    if rows.form.has_names:
+        _, values = next(rows.read(), (None, {}))
+        return has_word_columns([*values]) or any(isinstance(value, list) for value in values.values())
     assert isinstance(file, Path)
     if names_words(file, encoding, WORD_NAMES) or looks_tagged(file, encoding):
         return True

@@ -23,8 +23,8 @@ from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import has_tag_columns, read_tagged
+from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.stream import resolve_columns
 from bothways.text.data.tags import (
     OUTSIDE,
     Scheme,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bothways.tasks.tag_decoding import Tagset
     from bothways.tasks.training_task import TrainingTask
     from bothways.tasks.windows import WindowPolicy
-    from bothways.text.data.stream import ModelInput
+    from bothways.text.data.model_inputs import ModelInput
     from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Row = TypeVar("Row")

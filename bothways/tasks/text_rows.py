@@ -13,7 +13,7 @@ from bothways.tasks.scores import Scores
 from bothways.tasks.task import Evaluator, LabelledRows, Prediction, Task
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
-from bothways.text.data.stream import resolve_columns
+from bothways.text.data.model_inputs import resolve_columns
 
 if TYPE_CHECKING:
     from bothways.tasks.task import LoadedModel

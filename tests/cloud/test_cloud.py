@@ -17,7 +17,7 @@ from bothways.scale import object_storage as cloud
 from bothways.scale.mirror import download
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data import text_files
-from bothways.text.data.stream import read_texts
+from bothways.text.data.model_inputs import read_texts
 from bothways.text.data.text_files import matching
 
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from bothways.base.errors import EmptyInput, InputError, StorageError, flag, not_permitted, require
 from bothways.base.paths import as_path
-from bothways.text.data.glue import detect_format
-from bothways.text.data.stream import LiveInput, ModelInput
-from bothways.text.data.tables import rows_per_line
+from bothways.text.data.delimited import rows_per_line
+from bothways.text.data.model_inputs import LiveInput, ModelInput
+from bothways.text.data.rows import FORMS, form_of
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
 
 # Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
@@ -171,7 +171,7 @@ def estimate_num_rows(file: str, encoding: str | None = None) -> int | None:
             return None  # reading the rows raises an error that explains it
     share = 1.0
     size = path.stat().st_size
-    if file_type(path) == ".csv" and not detect_format(path, encoding):
+    if form_of(path, encoding) is FORMS[".csv"]:
         try:
             share = rows_per_line(path, ROWS, encoding)
         except InputError:

@@ -10,7 +10,7 @@ from bothways.inference.jobs.writers import Parquet, ResultRow
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
 from bothways.settings.predict import Embed, Predict
-from bothways.text.data.stream import ModelInput
+from bothways.text.data.model_inputs import ModelInput
 
 NO_COLUMNS = Parquet({})
 

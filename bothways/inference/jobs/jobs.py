@@ -42,8 +42,9 @@ from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.novelty import promise, stored_scope
 from bothways.tasks.scores import probability_column
 from bothways.tasks.task import OPTIONS
+from bothways.text.data.column_names import rename_columns
 from bothways.text.data.datasets import HUB_PREFIX, arrow_files
-from bothways.text.data.stream import (
+from bothways.text.data.model_inputs import (
     LiveInput,
     ModelInput,
     all_columns,
@@ -53,8 +54,8 @@ from bothways.text.data.stream import (
     read_texts,
     resolve_columns,
 )
-from bothways.text.data.tables import read_schema, rename_columns
-from bothways.text.data.text_files import ARROW, find_files, is_pattern
+from bothways.text.data.rows import open_rows
+from bothways.text.data.text_files import find_files, is_pattern
 from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.
@@ -297,11 +298,9 @@ def _literal_row(settings: Predict) -> writers.ResultRow:
 def _output_columns(model: Predictor, settings: Predict, kept: Mapping[str, str]) -> writers.Columns:
     """The types of the output's columns. Kept numbers of a Parquet or Arrow file keep their types; other kept columns
     are text, or JSON."""
-    path = as_path(settings.file)
-    files = (arrow_files(path) if path.is_dir() else None) or [path]
-    schema = read_schema(files[0]) if kept and files[0].suffix in (".parquet", ARROW) else ()
-    types = {field.name: field.type for field in schema if PLAIN_TYPE.fullmatch(str(field.type))}
-    copied = {output_name: types.get(name, str) for name, output_name in kept.items()}
+    types = open_rows(as_path(settings.file)).types() if kept and settings.file != "-" else {}
+    plain = {name: kind for name, kind in types.items() if PLAIN_TYPE.fullmatch(str(kind))}
+    copied = {output_name: plain.get(name, str) for name, output_name in kept.items()}
     return {**({"line": int} if _writes_lines(settings) else {}), **copied, **result_columns(settings, model)}
 
 

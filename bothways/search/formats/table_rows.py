@@ -11,7 +11,7 @@ from typing import Any
 from bothways.base.errors import InputError
 from bothways.search.formats.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
 from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
-from bothways.text.data.tables import iter_rows
+from bothways.text.data.rows import open_rows
 from bothways.text.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
 
 LONGEST_LINE = 1 << 24  # bytes of a line in JSON lines, CSV and TSV
@@ -50,7 +50,7 @@ def table_rows(path: Path, encoding: str | None) -> Iterator[tuple[str, int, dic
 
     columns_of = cache(_text_columns)  # rows of JSON lines may differ in their columns, but most have the same
     is_typed = kind not in (".csv", ".tsv")
-    for where, row in iter_rows(path, encoding=encoding):
+    for where, row in open_rows(path, encoding).read():
         columns = columns_of(tuple(row))
         text = _row_text(row, columns)
         if not text.strip():

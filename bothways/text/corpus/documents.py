@@ -14,14 +14,15 @@ from typing import Any, Literal, get_args
 
 from bothways.base.errors import InputError, RowError, flag
 from bothways.base.paths import RemotePath, as_path
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import LocatedRow, MemoryTable, TableSource
 from bothways.text.data import text_files
+from bothways.text.data.column_names import join_texts, missing_column
 from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.text.data.labels import is_json
-from bothways.text.data.tables import OnError, RowErrorHandler, TableRow, iter_rows, join_texts, missing_column
+from bothways.text.data.row_errors import OnError, RowErrorHandler
+from bothways.text.data.rows import Source, open_rows
 
 Unit = Literal["blank", "line", "file"]
-DocumentSource = TableSource | HubDataset
 Part = Literal["all", "training", "heldout"]
 READER_VERSION = 2  # part of every fingerprint; increment when the same files yield different documents
 TAIL = 0.05  # fraction of a document that can be held out
@@ -112,9 +113,9 @@ class Corpus:
         parts += map(_contents, self.sources().values())
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def sources(self) -> dict[Hashable, DocumentSource]:
+    def sources(self) -> dict[Hashable, Source]:
         """The sources in order, keyed by identity (file, dataset, or rows in memory) so that each is read once."""
-        source_by_key: dict[Hashable, DocumentSource] = {}
+        source_by_key: dict[Hashable, Source] = {}
         for path in self.paths:
             for source in _resolve(path):
                 source_by_key.setdefault(_key(source), source)
@@ -139,14 +140,12 @@ class Corpus:
         cut = next((position for position in ends if position >= 0), end)
         return text[:cut] if self.part == "training" else text[cut:].lstrip()
 
-    def _texts(self, source: DocumentSource, on_row_error: RowErrorHandler) -> Iterator[str]:
-        if isinstance(source, HubDataset):
-            yield from _table_documents(source.rows(self.column), self.column, on_row_error)
-        elif isinstance(source, Path) and text_files.file_type(source) == ".txt":
+    def _texts(self, source: Source, on_row_error: RowErrorHandler) -> Iterator[str]:
+        if isinstance(source, Path) and text_files.file_type(source) == ".txt":
             yield from _text_documents(source, self.unit, on_row_error, self.encoding)
         else:
-            located_rows = iter_rows(source, column=self.column, on_row_error=on_row_error, encoding=self.encoding)
-            yield from _table_documents(located_rows, self.column, on_row_error)
+            rows = open_rows(source, self.encoding, self.column)
+            yield from _table_documents(rows.read(on_row_error), self.column, on_row_error)
 
     def _set_aside(self, skipped: Counter[str], name: str, error: InputError) -> None:
         if self.on_error == "stop":
@@ -199,7 +198,7 @@ def sample() -> list[dict[str, Any]]:
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
-def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
+def _resolve(path: TableSource | str) -> Sequence[Source]:
     if isinstance(path, MemoryTable):
         return [path]
     name = path.as_posix() if isinstance(path, Path) else path
@@ -208,13 +207,13 @@ def _resolve(path: TableSource | str) -> Sequence[DocumentSource]:
     return arrow_files(as_path(path)) or text_files.find_files(as_path(path))
 
 
-def _key(source: DocumentSource) -> Hashable:
+def _key(source: Source) -> Hashable:
     if isinstance(source, MemoryTable):
         return source.fingerprint
     return source.resolve() if isinstance(source, Path) else source
 
 
-def _contents(source: DocumentSource) -> tuple[str | None, ...]:
+def _contents(source: Source) -> tuple[str | None, ...]:
     if isinstance(source, MemoryTable):
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):
@@ -277,7 +276,7 @@ def _split_documents(path: Path, unit: Unit, encoding: str | None) -> Iterator[t
 
 
 def _table_documents(
-    located_rows: Iterable[tuple[str, TableRow]],
+    located_rows: Iterable[LocatedRow],
     column: str,
     on_row_error: RowErrorHandler,
 ) -> Iterator[str]:

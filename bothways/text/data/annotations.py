@@ -1,23 +1,21 @@
 """Annotated texts: labels of character spans, as exported by spaCy, Prodigy, doccano and Label Studio.
 
+Their files are read in `annotation_files.py`.
+
 Offsets count characters (code points), [start, end). The text is split into BERT's words, and the spans become tags.
 """
 
-import json
 from bisect import bisect_left, bisect_right
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag, shorten
-from bothways.settings.tables_in_memory import MemoryTable, TableSource, is_annotated_pair
-from bothways.text.data.tables import RowErrors, TableRow
-from bothways.text.data.tags import OUTSIDE, Scheme, Sentence, Span, TextWords, spans_to_tags
-from bothways.text.data.text_files import decoded_lines, file_type, read_bytes
+from bothways.settings.tables_in_memory import TableRow, TableSource
+from bothways.text.data.row_errors import RowErrors
+from bothways.text.data.tags import Scheme, Sentence, Span, TextWords, spans_to_tags
 from bothways.text.tokenizer.basic import Splitter
 
 SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
@@ -46,100 +44,6 @@ class TextSpan(NamedTuple):
 def layouts_message() -> str:
     """The layouts of a row with tags, with an example of each."""
     return f"a row of tags is {', or '.join(LAYOUTS)}"
-
-
-def is_annotation_file(path: TableSource) -> bool:
-    """Whether a file holds annotated texts, judged by its first row.
-
-    Such a file is a .json with a list of them (as exported by Label Studio), with an object that holds them, or with
-    one on each line; or a .jsonl of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py).
-    """
-    if isinstance(path, MemoryTable):
-        return False
-    if file_type(path) == ".jsonl":
-        return path.is_file() and is_annotated_pair(_first_value(path))
-    if file_type(path) != ".json":
-        return False
-
-    content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
-    if content[:1] == b"{" and b'"paragraphs"' in content:
-        return False  # questions in SQuAD's format
-
-    with suppress(ValueError, RecursionError):
-        rows = _file_rows(json.loads(content)) or []
-        return bool(rows) and _is_annotated(rows[0])
-    # Not one JSON value: the .json may hold JSON lines.
-    return _is_annotated(_first_value(path))
-
-
-def _is_annotated(row: Any) -> bool:
-    """Whether a value is an annotated text: a pair or a document of spaCy, an object with a text and spans, or a task
-    of Label Studio, also without annotations."""
-    if not isinstance(row, Mapping):
-        return is_annotated_pair(row)
-    is_any_task = isinstance(row.get("data"), Mapping) and "text" not in row
-    return is_any_task or _is_document(row) or has_annotations(row)
-
-
-def _first_value(path: Path) -> Any:
-    """The value of the first line that is not blank; None if there is no such line, or if it is not JSON."""
-    first = next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
-    with suppress(ValueError, RecursionError):
-        return json.loads(first)
-    return None
-
-
-def _file_rows(content: Any) -> list[Any] | None:
-    """The rows of the content of a .json; None if it holds no annotated texts.
-
-    content: a list of rows; an object whose `annotations` are spaCy's pairs, as annotation tools made for spaCy write
-    it; or an object that is a row itself.
-    """
-    if isinstance(content, list):
-        return content
-    if not isinstance(content, Mapping):
-        return None
-
-    annotations = content.get("annotations")
-    if isinstance(annotations, list) and "data" not in content:
-        pairs = [row for row in annotations if row is not None]  # null: a text that was passed over
-        return pairs if pairs and all(map(is_annotated_pair, pairs)) else None
-    return [content] if has_annotations(content) else None
-
-
-def _unpacked(row: Any) -> Iterator[Any]:
-    """The rows of an element of a file: one for a pair of spaCy, one a sentence for a document of spaCy; any other
-    element is a row already."""
-    if is_annotated_pair(row):
-        yield {"text": row[0], **row[1]}
-    elif isinstance(row, Mapping) and _is_document(row):
-        yield from _document_sentences(row)
-    else:
-        yield row
-
-
-def _is_document(row: TableRow) -> bool:
-    """Whether an object is a document in the JSON of spaCy 2."""
-    return "text" not in row and isinstance(row.get("paragraphs"), list)
-
-
-def _document_sentences(document: TableRow) -> Iterator[TableRow]:
-    """Words and tags of the sentences of a document, in the JSON of spaCy 2: paragraphs of sentences of tokens."""
-    for paragraph in _objects(document, "paragraphs"):
-        for sentence in _objects(paragraph, "sentences"):
-            tokens = _objects(sentence, "tokens")
-            yield {
-                "words": [token.get("orth") for token in tokens],
-                "tags": [token.get("ner", OUTSIDE) for token in tokens],
-            }
-
-
-def _objects(row: TableRow, name: str) -> list[TableRow]:
-    """The objects in the list `name` of a row; none if it has no such list."""
-    values = row.get(name)
-    if not isinstance(values, list):
-        return []
-    return [value for value in values if isinstance(value, Mapping)]
 
 
 def has_annotations(row: TableRow) -> bool:
@@ -172,62 +76,6 @@ def _spans_key(row: TableRow) -> str | None:
     keys = [key for key in SPAN_KEYS if key in row]
     first = keys[0] if keys else None
     return next((key for key in keys if isinstance(row[key], list)), first)
-
-
-def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each row of a .json or .jsonl; pairs and documents of spaCy are unpacked."""
-    elements = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
-    unpacked = [(where, row) for where, element in elements for row in _unpacked(element)]
-    return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
-
-
-def _json_elements(path: Path) -> list[tuple[RowLocation, Any]]:
-    """(location, value) of each row of a .json; of each line, if it holds JSON lines."""
-    try:
-        content = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        # json's message where a second value follows the first: a second line.
-        if is_annotation_file(path) and str(error).startswith("Extra data"):
-            return _json_lines(path)
-        raise InputError(
-            f"{path}: not readable as JSON ({error}); give a list of annotated texts, or a .jsonl with one per line"
-        ) from None
-
-    rows = _file_rows(content)
-    if not rows:
-        shown = "an empty list" if rows == [] else f"{type(content).__name__}, not a list"
-        raise InputError(f"{path}: holds {shown}; {layouts_message()}")
-    return [(RowLocation(path, number), row) for number, row in enumerate(rows)]
-
-
-def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
-    """(location, value) of each line that is not blank. InputError for the first that is not JSON."""
-    rows: list[tuple[RowLocation, Any]] = []
-    for line in decoded_lines(path):
-        if not line.text.strip():
-            continue
-        if line.error:
-            raise line.error
-
-        where = RowLocation(path, len(rows), line.number)
-        try:
-            rows.append((where, json.loads(line.text)))
-        except (ValueError, RecursionError) as error:
-            raise RowError(where, f"not readable as JSON ({error}); fix the line") from None
-    return rows
-
-
-def text_rows(path: Path) -> Iterator[tuple[RowLocation, TableRow]]:
-    """The rows of an annotation file as rows of a table, for the prediction of their texts.
-
-    A task of Label Studio, with annotations or without, has its text as the column "text".
-    """
-    for where, row in read_annotation_file(path):
-        if not isinstance(row, Mapping):
-            raise RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
-
-        is_any_task = isinstance(row.get("data"), Mapping)
-        yield where, {**row, "text": _task_text(where, row["data"])} if is_any_task else row
 
 
 def accepted_rows(
@@ -403,7 +251,7 @@ def read_annotation(where: FileLocation, row: Any, changes: Changes) -> tuple[st
         raise RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
 
     if _is_annotated_task(row):
-        text = _task_text(where, row["data"])
+        text = task_text(where, row["data"])
         name = "result"
         values = list(_task_values(where, row, changes))
     elif (key := _spans_key(row)) is not None and "text" in row:
@@ -439,7 +287,7 @@ def read_annotation(where: FileLocation, row: Any, changes: Changes) -> tuple[st
         raise
 
 
-def _task_text(where: str, data: Mapping[str, Any]) -> Any:
+def task_text(where: str, data: Mapping[str, Any]) -> Any:
     """The value "text" of the data of a task of Label Studio, else its only string."""
     if "text" in data:
         return data["text"]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.base.errors import InputError, LineLocation, RowError, format_count
-from bothways.text.data.tables import TableRow, iter_rows
+from bothways.settings.tables_in_memory import TableRow
+from bothways.text.data.rows import FORMS, Rows, open_rows
 from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, read_lines
 
 QUERY = ("query", "query-id", "query_id", "qid")
@@ -28,7 +29,7 @@ def is_qrels_file(path: Path, encoding: str | None = None) -> bool:
     if path.is_dir() or not path.exists():
         return False
     if file_type(path) in TABLE_TYPES:
-        row = next((row for _, row in iter_rows(path, encoding=encoding)), None)
+        row = next((row for _, row in _table(path, encoding).read()), None)
         return row is not None and None not in (
             _find_name(row, QUERY),
             _find_name(row, DOCUMENT),
@@ -36,6 +37,11 @@ def is_qrels_file(path: Path, encoding: str | None = None) -> bool:
         )
     first = next((line.split() for _, line in read_lines(path, encoding) if line.strip()), [])
     return len(first) == 4 and first[1] in ("0", "Q0") and first[3].lstrip("-").isdigit()
+
+
+def _table(path: Path, encoding: str | None) -> Rows:
+    """The rows of a table of grades or scores, which may look like one of the files of GLUE."""
+    return Rows(path, FORMS[file_type(path)], encoding)
 
 
 def read_qrels(path: Path, encoding: str | None = None) -> Qrels:
@@ -103,7 +109,7 @@ def _find_file(directory: Path, name: str, kinds: Sequence[str]) -> Path:
 def _read_texts(path: Path) -> dict[str, str]:
     """{id: text}, with the title, if any, in front of the text."""
     text_by_id = {}
-    for where, row in iter_rows(path):
+    for where, row in open_rows(path).read():
         if row.get("_id") is None or not isinstance(row.get("text"), str):
             raise RowError(where, f"expected `_id` and `text`, found {', '.join(row)}; fix it")
         if str(row["_id"]) in text_by_id:
@@ -134,7 +140,7 @@ def _triples(
 ) -> Iterator[tuple[str, str, str, str]]:
     """(location, query, document, value as text) for each row."""
     if file_type(path) in TABLE_TYPES:
-        for where, row in iter_rows(path, encoding=encoding):
+        for where, row in _table(path, encoding).read():
             found_names = [_find_name(row, choices) for choices in (QUERY, DOCUMENT, names)]
             if None in found_names:
                 wanted = f"{QUERY[0]}, {DOCUMENT[0]} and {names[0]}"

@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag, no_such_column
-from bothways.settings.tables_in_memory import TableSource
+from bothways.settings.tables_in_memory import LocatedRow, TableRow, TableSource
+from bothways.text.data.column_names import join_texts, match_columns
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.tables import RowErrorHandler, TableRow, join_texts, match_columns
+from bothways.text.data.row_errors import RowErrorHandler
 
 PAIR_NAMES = (  # common names of first and second texts
     ("text_a", "text_b"),
@@ -204,8 +205,8 @@ class TableColumns:
 
 
 def build_table(
-    path: TableSource,
-    located_rows: Sequence[tuple[RowLocation, TableRow]],
+    path: object,
+    located_rows: Sequence[LocatedRow],
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -268,13 +269,13 @@ def _read_flag(where: str, row: TableRow, column: str) -> bool:
     return FLAGS[text]
 
 
-def _flag_columns(names: Sequence[str], located_rows: Sequence[tuple[RowLocation, TableRow]]) -> list[str]:
+def _flag_columns(names: Sequence[str], located_rows: Sequence[LocatedRow]) -> list[str]:
     """The columns that hold nothing but 0 and 1."""
     return [name for name in names if all(str(row.get(name)).strip().lower() in FLAGS for _, row in located_rows)]
 
 
 def find_label_columns(
-    path: TableSource, columns: Sequence[str], named: str | None, standard: Collection[str], common: Collection[str]
+    path: object, columns: Sequence[str], named: str | None, standard: Collection[str], common: Collection[str]
 ) -> Columns | None:
     """The column of the labels by the rules of `find_column`, or several that are named, comma-separated: one for each
     label."""
@@ -285,7 +286,7 @@ def find_label_columns(
 
 
 def find_column(
-    path: TableSource,
+    path: object,
     columns: Sequence[str],
     role: ColumnRole,
     named: str | None,
@@ -310,13 +311,13 @@ def _remedy(role: ColumnRole) -> str:
     return f"rename one, or name yours with {flag(role + '_column')}"
 
 
-def column_not_found(path: TableSource, columns: Sequence[str], role: ColumnRole) -> InputError:
+def column_not_found(path: object, columns: Sequence[str], role: ColumnRole) -> InputError:
     existing = f"(there are: {', '.join(columns)}), nor one with another common name"
     return InputError(f"{path}: no column {role!r} {existing}; {_remedy(role)}")
 
 
 def find_text_columns(
-    path: TableSource, columns: Sequence[str], text: str | None, pair: str | None
+    path: object, columns: Sequence[str], text: str | None, pair: str | None
 ) -> tuple[Columns, Columns | None]:
     """The columns of texts and of second texts, by the rules of `find_column`."""
     texts = _named_or_standard(path, columns, "text", text, ["text"])
@@ -346,7 +347,7 @@ def find_text_columns(
 
 
 def _named_or_standard(
-    path: TableSource, columns: Sequence[str], role: ColumnRole, named: str | None, standard: Collection[str]
+    path: object, columns: Sequence[str], role: ColumnRole, named: str | None, standard: Collection[str]
 ) -> Columns | None:
     if named is None:
         column = find_column(path, columns, role, named=None, standard=standard, common=())
@@ -363,6 +364,15 @@ def has_text_column(columns: Sequence[str]) -> bool:
     return "text" in {name.strip().lower() for name in columns} or bool(_usual_text_columns(columns))
 
 
+def refuse_column_names(source: object, text: str | None, pair: str | None) -> None:
+    """InputError if a column other than the standard ones is named for a source without columns."""
+    for named in (text, pair):
+        if named not in (None, "text", "pair"):
+            raise InputError(
+                f"{source}: has one text per line and no column {named!r}; give a table, or omit the column"
+            )
+
+
 def _usual_text_columns(columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Every match among the common names: (text, pair) or (text,). Members of a pair do not match alone."""
     by_name = {name.strip().lower(): name for name in columns}
@@ -371,7 +381,7 @@ def _usual_text_columns(columns: Sequence[str]) -> list[tuple[str, ...]]:
     return [*pairs, *((by_name[name],) for name in TEXT_NAMES if name in by_name and by_name[name] not in paired)]
 
 
-def _single_choice(path: TableSource, role: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _single_choice(path: object, role: ColumnRole, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     if len(choices) == 1:
         return choices[0]
     listed = " or ".join(" with ".join(map(repr, names)) for names in choices)

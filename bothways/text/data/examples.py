@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count
 from bothways.base.log import logger
-from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableList, TableRow, TableSource
 from bothways.text.data import annotations
+from bothways.text.data.annotation_files import is_annotation_file, read_annotation_file
 from bothways.text.data.columns import (
     ColumnRole,
     LabelCheck,
@@ -16,16 +16,15 @@ from bothways.text.data.columns import (
     column_not_found,
     find_column,
     join_tables,
+    refuse_column_names,
 )
 from bothways.text.data.conll import looks_tagged, read_conll
-from bothways.text.data.datasets import has_named_columns, is_text_file, read_rows
-from bothways.text.data.glue import glue_table
 from bothways.text.data.json_tables import is_json_table
-from bothways.text.data.stream import first_columns, refuse_column_names
-from bothways.text.data.tables import OnError, RowErrors, TableRow
+from bothways.text.data.row_errors import OnError, RowErrors
+from bothways.text.data.rows import Rows, form_of, open_rows, read_rows
 from bothways.text.data.tag_spellings import standard_tags
 from bothways.text.data.tags import Scheme, Sentence
-from bothways.text.data.text_files import CONVERSIONS, file_type, read_lines
+from bothways.text.data.text_files import CONVERSIONS, file_type
 from bothways.text.data.word_rows import (
     WORD_NAMES,
     find_word_column,
@@ -73,43 +72,43 @@ def read_table(
         return join_tables(path, tables)
 
     errors = RowErrors(on_error)
-    columns = {"text": text, "pair": pair, "label": label, "group": group if need_group else None}
-    table = glue_table(path, **columns, need_labels=need_labels, on_row_error=errors, check=check, encoding=encoding)
+    rows = open_rows(path, encoding)
+    if rows.form.is_text:
+        return _read_lines(rows, text, pair, label, need_labels=need_labels)
 
-    if table is None and not is_text_file(path):
-        located_rows = read_rows(path, on_row_error=errors, encoding=encoding)
-        if not located_rows:
-            errors.notes(0)
-
-        if need_labels:
-            located_rows = annotations.accepted_rows(path, located_rows, errors, used=[text, pair, label])
-        if group is not None and any(group in row for _, row in located_rows):
-            columns["group"] = group
-        table = build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=errors, check=check)
-
-    if table is not None:
-        return replace(table, notes=errors.notes(len(table)))
-    assert not isinstance(path, MemoryTable)  # whose rows have columns
-    return read_text_lines(path, columns, need_labels=need_labels, encoding=encoding)
-
-
-def read_text_lines(
-    path: Path, columns: Mapping[str, str | None], *, need_labels: bool, encoding: str | None = None
-) -> Table:
-    """A table of the lines of a file. InputError if it is empty, or if labels or columns are wanted."""
+    located_rows = [*rows.read(errors)]
+    if not located_rows:
+        errors.notes(0)
     if need_labels:
-        text = columns["text"] or "text"
-        label = columns["label"] or "label"
+        located_rows = annotations.accepted_rows(path, located_rows, errors, used=[text, pair, label])
+
+    has_group = need_group or (group is not None and any(group in row for _, row in located_rows))
+    table = build_table(
+        path,
+        located_rows,
+        **rows.form.chosen(text, pair, label),
+        group=group if has_group else None,
+        need_labels=need_labels,
+        on_row_error=errors,
+        check=check,
+    )
+    return replace(table, notes=errors.notes(len(table)))
+
+
+def _read_lines(rows: Rows, text: str | None, pair: str | None, label: str | None, *, need_labels: bool) -> Table:
+    """A table of the lines of a .txt. InputError if it is empty, or if labels or columns are wanted."""
+    if need_labels:
         raise InputError(
-            f"{path}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns {text!r} and {label!r}"
+            f"{rows.source}: a .txt has no labels; give .csv, .tsv, .jsonl or .parquet with columns "
+            f"{text or 'text'!r} and {label or 'label'!r}"
         )
 
-    refuse_column_names(path, columns["text"], columns["pair"])
-    numbered_lines = list(read_lines(path, encoding))
-    if not numbered_lines:
-        raise InputError(f"{path}: empty; a file of texts has one per line")
-    where = [RowLocation(path, row, number) for row, (number, _) in enumerate(numbered_lines)]
-    return Table(texts=[line for _, line in numbered_lines], pairs=None, labels=None, where=where)
+    refuse_column_names(rows.source, text, pair)
+    located_rows = [*rows.read()]
+    if not located_rows:
+        raise InputError(f"{rows.source}: empty; {rows.form.empty}")
+    texts = [row["text"] for _, row in located_rows]
+    return Table(texts=texts, pairs=None, labels=None, where=[where for where, _ in located_rows])
 
 
 # --- words with tags --------------------------------------------------------------------------------------------------
@@ -143,16 +142,16 @@ def read_tagged(
         )
 
     row_errors = errors or RowErrors()
-    if not isinstance(path, MemoryTable) and (annotations.is_annotation_file(path) or file_type(path) == ".json"):
-        is_table = is_json_table(path) and not annotations.is_annotation_file(path)
-        rows = read_rows(path, on_row_error=row_errors) if is_table else annotations.read_annotation_file(path)
+    if not isinstance(path, MemoryTable) and (is_annotation_file(path) or file_type(path) == ".json"):
+        is_table = is_json_table(path) and not is_annotation_file(path)
+        rows = read_rows(path, row_errors) if is_table else read_annotation_file(path)
         rows = annotations.accepted_rows(path, rows, row_errors)
         if not rows or _has_words(rows[0][1], words):
             sentences = _tagged_rows(path, rows, words, tags=tags, errors=row_errors, scheme=scheme)
         else:
             sentences = annotations.annotated_sentences(rows, row_errors, scheme)
     elif isinstance(path, MemoryTable) or has_tag_columns(path, words, tags, encoding):
-        rows = read_rows(path, on_row_error=row_errors, encoding=encoding)
+        rows = read_rows(path, row_errors, encoding)
         sentences = _tagged_rows(
             path,
             annotations.accepted_rows(path, rows, row_errors, used=[tags]),
@@ -181,7 +180,7 @@ def has_tag_columns(
 
     words, tags: the columns that were named, which a CSV or TSV must have if they are no numbers.
     """
-    if has_named_columns(path):
+    if form_of(path, encoding).has_names:
         return True
     if isinstance(path, MemoryTable) or file_type(path) not in (".csv", ".tsv"):
         return False
@@ -197,8 +196,9 @@ def holds_tagged_words(path: TableSource, encoding: str | None = None) -> bool:
         return has_word_columns(path.columns)
     if file_type(path) in (".conll", ".conllu") or looks_tagged(path, encoding):
         return True
-    if has_named_columns(path):
-        return has_word_columns(first_columns(path, encoding))
+    rows = open_rows(path, encoding)
+    if rows.form.has_names:
+        return has_word_columns(rows.names())
     return names_words(path, encoding, WORD_NAMES)
 
 

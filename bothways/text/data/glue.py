@@ -11,9 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from bothways.base.errors import RowError, RowLocation, format_count
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
-from bothways.text.data.columns import LabelCheck, Table, build_table
-from bothways.text.data.tables import RowErrorHandler, TableRow, raise_error
+from bothways.settings.tables_in_memory import RowOrError
 from bothways.text.data.text_files import decoded_lines, file_type
 
 Values = Sequence[str]  # the values of a line
@@ -100,34 +98,6 @@ FORMATS = (
 )
 
 
-def glue_table(
-    path: TableSource,
-    *,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    need_labels: bool = True,
-    on_row_error: RowErrorHandler = raise_error,
-    check: LabelCheck | None = None,
-    encoding: str | None = None,
-) -> Table | None:
-    """The table in a file of one of FORMATS; None for any other source.
-
-    Columns may be named, for example relatedness_score of SICK instead of entailment_judgment; files without a header
-    use GLUE's column names. Other parameters: see `read_table`.
-    """
-    if isinstance(path, MemoryTable) or (file_format := detect_format(path, encoding)) is None:
-        return None
-    if text is None:
-        text = file_format.text
-        pair = pair or file_format.pair
-    label = label or file_format.label
-    located_rows = list(format_rows(path, file_format, on_row_error=on_row_error, encoding=encoding))
-    columns = {"text": text, "pair": pair, "label": label, "group": group}
-    return build_table(path, located_rows, **columns, need_labels=need_labels, on_row_error=on_row_error, check=check)
-
-
 def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
     """The format in FORMATS that matches the first line of a file, if any."""
     if file_type(path) not in (".tsv", ".csv", ".txt") or not path.is_file():
@@ -138,23 +108,21 @@ def detect_format(path: Path, encoding: str | None = None) -> FileFormat | None:
     return None
 
 
-def format_rows(
-    path: Path, file_format: FileFormat, *, on_row_error: RowErrorHandler = raise_error, encoding: str | None = None
-) -> Iterator[tuple[RowLocation, TableRow]]:
-    """(location, values by column) of the rows of a file in this format. Errors in a row go to `on_row_error`."""
+def format_rows(path: Path, file_format: FileFormat, encoding: str | None = None) -> Iterator[RowOrError]:
+    """(location, values by column) of each row of a file in this format, or its error."""
     numbers = count()
     for line in decoded_lines(path, encoding):
         values = line.text.split("\t")
         if not line.error and (not line.text or tuple(values) == file_format.columns):  # the header, if there is one
             continue
+
         where = RowLocation(path, next(numbers), line.number)
         if line.error:
-            on_row_error(line.error)
-            continue
-        if len(values) not in (file_format.fewest, len(file_format.columns)):
+            yield line.error
+        elif len(values) not in (file_format.fewest, len(file_format.columns)):
             expected = " or ".join(map(str, sorted({file_format.fewest, len(file_format.columns)})))
-            message = f"{format_count(len(values), 'column')} where {file_format.task} has {expected}; fix the line"
-            on_row_error(RowError(where, f"{message}"))
-            continue
-        row = dict(zip(file_format.columns, values, strict=False))
-        yield where.with_id(row), row
+            found = format_count(len(values), "column")
+            yield RowError(where, f"{found} where {file_format.task} has {expected}; fix the line")
+        else:
+            row = dict(zip(file_format.columns, values, strict=False))
+            yield where.with_id(row), row

@@ -1,4 +1,4 @@
-"""Tables in a .json: a list of records, an object with such a list ({"data": [...]}), columns, or JSON lines.
+"""Tables in JSON lines, and in a .json: a list of records, an object with such a list, columns, or JSON lines.
 
 SQuAD's JSON (text/data/squad.py) is no table: its records hold paragraphs.
 """
@@ -9,12 +9,49 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bothways.base.errors import InputError, RowLocation
-from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource
-from bothways.text.data.text_files import JSON, file_type, read_bytes
+from bothways.base.errors import InputError, RowError, RowLocation
+from bothways.settings.tables_in_memory import MemoryTable, RowOrError, TableRow, TableSource
+from bothways.text.data.text_files import JSON, decoded_lines, file_type, read_bytes
 
 SQUAD_KEYS = (b'"paragraphs"', b'"qas"')
 LAYOUTS = 'a list of objects, {"data": [...]} with such a list, or an object per line'
+
+
+def read_json_lines(path: Path, column: str | None, encoding: str | None) -> Iterator[RowOrError]:
+    """The rows of a .jsonl, an object a line, or their errors. Blank lines are no rows.
+
+    column: not used, since any row may have other columns.
+    """
+    lines = (line for line in decoded_lines(path, encoding) if line.text and not line.text.isspace())
+    for number, line in enumerate(lines):
+        where = RowLocation(path, number, line.number)
+        row = line.error or _json_row(where, line.text)
+        yield row if isinstance(row, InputError) else (where.with_id(row), row)
+
+
+def read_json(path: Path, column: str | None, encoding: str | None) -> Iterator[RowOrError]:
+    """The rows of a .json, or their errors: JSON lines, or one value that holds all rows."""
+    if is_json_lines(read_bytes(path)):
+        yield from read_json_lines(path, column, encoding)
+        return
+
+    for where, row in json_items(path, encoding):
+        if isinstance(row, dict):
+            yield where, row
+        else:
+            yield RowError(where, f"expected an object, found {type(row).__name__}; give one per row")
+
+
+def _json_row(where: RowLocation, line: str) -> TableRow | InputError:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        return RowError(where, f"not valid JSON ({error.msg} at column {error.colno}); fix the line")
+    except (ValueError, RecursionError) as error:  # numbers with too many digits, brackets nested too deeply
+        return RowError(where, f"not readable as JSON ({error}); fix the line")
+    if isinstance(row, dict):
+        return row
+    return RowError(where, f"expected a JSON object, found {type(row).__name__}; write one object per line")
 
 
 def is_json_table(path: TableSource) -> bool:
@@ -27,16 +64,6 @@ def is_json_table(path: TableSource) -> bool:
     if all(key in content for key in SQUAD_KEYS):
         return False
     return is_json_lines(content) or _records(_parsed(content)) is not None
-
-
-def has_questions(path: TableSource) -> bool:
-    """Whether a file is a .json with a question in its first row, unlike SQuAD's."""
-    if not isinstance(path, Path) or not is_json_table(path):
-        return False
-    content = read_bytes(path)
-    first = content.removeprefix(BOM_UTF8).strip().partition(b"\n")[0]
-    rows = [_parsed(first)] if is_json_lines(content) else _records(_parsed(content))
-    return rows is not None and len(rows) > 0 and isinstance(rows[0], dict) and "question" in rows[0]
 
 
 def is_json_lines(content: bytes) -> bool:

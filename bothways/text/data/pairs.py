@@ -9,12 +9,12 @@ import numpy as np
 
 from bothways.base.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
-from bothways.settings.tables_in_memory import TableList, TableSource
+from bothways.settings.tables_in_memory import LocatedRow, TableList, TableSource
+from bothways.text.data.column_names import match_columns
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
-from bothways.text.data.datasets import read_rows
-from bothways.text.data.glue import glue_table
 from bothways.text.data.labels import numeric_labels, parse_number
-from bothways.text.data.tables import OnError, RowErrorHandler, RowErrors, TableRow, match_columns
+from bothways.text.data.row_errors import OnError, RowErrorHandler, RowErrors
+from bothways.text.data.rows import open_rows
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives
 PairObjective = Literal["auto", "pairs", "scores"]
@@ -52,24 +52,11 @@ def read_pair_file(
     if isinstance(path, TableList):
         return join_pairs(path, [read_pair_file(part, named, objective, negative, on_error) for part in path.parts])
 
-    columns = named.columns
-    encoding = named.encoding
+    source_rows = open_rows(path, named.encoding)
+    columns = source_rows.form.chosen(**named.columns)
     scored = objective == "scores"
     errors = RowErrors(on_error)
-    check = check_score if objective != "pairs" else None
-    table = glue_table(
-        path,
-        **columns,
-        need_labels=check is not None,
-        on_row_error=errors,
-        check=check,
-        encoding=encoding,
-    )
-
-    if table is not None:
-        return TextPairs(text_columns(table), pair_scores(table) if check else None, errors.notes(len(table)))
-
-    rows = read_rows(path, on_row_error=errors, encoding=encoding)
+    rows = [*source_rows.read(errors)]
     columns_in_file = list(dict.fromkeys(name for _, row in rows for name in row))
     if objective == "auto" and negative in (None, NO_NEGATIVES):
         scored = (
@@ -141,7 +128,7 @@ def usual_negatives(columns: Sequence[str]) -> str | None:
 
 def read_negatives(
     path: TableSource,
-    rows: Sequence[tuple[RowLocation, TableRow]],
+    rows: Sequence[LocatedRow],
     columns: Sequence[str],
     named: str | None,
     on_row_error: RowErrorHandler,

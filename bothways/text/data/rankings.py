@@ -8,12 +8,12 @@ from typing import Any
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count
 from bothways.settings.base import TextColumns
-from bothways.settings.tables_in_memory import TableList, TableSource
+from bothways.settings.tables_in_memory import TableList, TableRow, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Columns, find_column, find_text_columns, is_missing, read_text
-from bothways.text.data.datasets import read_rows
 from bothways.text.data.labels import parse_number
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.tables import OnError, RowErrors, TableRow
+from bothways.text.data.row_errors import OnError, RowErrors
+from bothways.text.data.rows import read_rows
 
 RELEVANCE_NAMES = ("relevance", "relevant", "grade", "clicked", *LABEL_NAMES)
 RANK_NAMES = ("rank", "position")
@@ -83,7 +83,7 @@ def read_rankings(source: TableSource, named: TextColumns, on_error: OnError | N
     if isinstance(source, TableList):
         return _joined(source, [read_rankings(part, named, on_error) for part in source.parts])
     errors = RowErrors(on_error)
-    rows = read_rows(source, on_row_error=errors, encoding=named.encoding)
+    rows = read_rows(source, errors, named.encoding)
     if not rows:
         errors.notes(0)
         raise InputError(f"{source}: empty; a ranking has rows of a query, a passage and a label")
@@ -134,7 +134,7 @@ def read_relevant(
         parts = [read_relevant(part, named, on_error) for part in source.parts]
         return {query: passages for part in parts for query, passages in part.items()}
     errors = RowErrors(on_error)
-    rows = read_rows(source, on_row_error=errors, encoding=named.encoding)
+    rows = read_rows(source, errors, named.encoding)
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     query, passage = _query_and_passage(source, names, named)
     label = find_column(source, names, "label", named=named.label_column, standard=["label"], common=RELEVANCE_NAMES)

@@ -8,11 +8,10 @@ from typing import Any
 
 from bothways.base.errors import InputError, flag, id_column
 from bothways.settings.finetune import Classify, FineTune, Regress
-from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource, parts_of
+from bothways.settings.tables_in_memory import TableRow, TableSource, parts_of
+from bothways.text.data.column_names import rename_columns
 from bothways.text.data.columns import LabelCheck, Table
-from bothways.text.data.datasets import is_text_file, read_rows
 from bothways.text.data.examples import read_table
-from bothways.text.data.glue import detect_format
 from bothways.text.data.label_cells import read_labels
 from bothways.text.data.labels import (
     check_not_blank,
@@ -22,8 +21,8 @@ from bothways.text.data.labels import (
     parse_label_set,
     parse_number,
 )
+from bothways.text.data.rows import form_of, open_rows
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
-from bothways.text.data.tables import rename_columns
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
@@ -200,8 +199,8 @@ def read_unlabelled(settings: FineTune, *, pairs: bool | None = None) -> Table:
     tables = [
         read_table(
             source,
-            text=None if is_text_file(source) else text,
-            pair=None if is_text_file(source) else pair,
+            text=None if form_of(source, settings.encoding).is_text else text,
+            pair=None if form_of(source, settings.encoding).is_text else pair,
             need_labels=False,
             encoding=settings.encoding,
             on_error=settings.on_error,
@@ -264,11 +263,12 @@ def other_columns(
     rows = dict[str, TableRow]()  # by location
     names = dict[str, None]()  # a set with an order
     for source in chain.from_iterable(map(parts_of, sources)):
-        if not isinstance(source, MemoryTable) and (is_text_file(source) or detect_format(source, encoding)):
-            continue
-
         with suppress(InputError):
-            located = read_rows(source, on_row_error=lambda error: None, encoding=encoding)
+            source_rows = open_rows(source, encoding)
+            if source_rows.form.columns:
+                continue
+
+            located = [*source_rows.read(lambda error: None)]
             found: dict[str, TableRow] = {location: row for location, row in located if location in wanted}
             rows |= found
             # Without rows, the columns are the same as with some: code that reads them must not fail on clean data.

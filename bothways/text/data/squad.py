@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
-from bothways.text.data.datasets import has_named_columns, read_rows
-from bothways.text.data.json_tables import has_questions
-from bothways.text.data.text_files import read_bytes
+from bothways.text.data.rows import open_rows, read_rows
+from bothways.text.data.text_files import JSON, file_type, read_bytes
 
 SHOWN = 60  # characters of a text shown in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}
@@ -78,10 +77,12 @@ def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[t
         for source in path.parts:
             yield from question_nodes(source, encoding)
         return
-    if isinstance(path, MemoryTable) or has_named_columns(path) or has_questions(path):
+    if _has_a_question_a_row(path, encoding):
         for where, row in read_rows(path, encoding=encoding):
             yield where, row, row
         return
+
+    assert isinstance(path, Path)  # tables in memory have names
     numbers = count()
     for article_index, article in enumerate(_get(f"{path}", _json(path), "data", list)):
         for paragraph_index, paragraph in enumerate(
@@ -91,6 +92,15 @@ def question_nodes(path: TableSource, encoding: str | None = None) -> Iterator[t
             for index, question in enumerate(_get(f"{path}: {part}", paragraph, "qas", list)):
                 where = RowLocation(path, next(numbers), part=f"{part}.qas[{index}]")
                 yield where.with_id(question) if isinstance(question, Mapping) else where, question, paragraph
+
+
+def _has_a_question_a_row(path: TableSource, encoding: str | None) -> bool:
+    """Whether a source is a table, rather than SQuAD's JSON: a .json is one if its first row has a question."""
+    rows = open_rows(path, encoding)
+    if not rows.form.has_names or isinstance(path, MemoryTable) or file_type(path) != JSON:
+        return rows.form.has_names
+    _, first = next(rows.read(lambda error: None), (None, {}))
+    return "question" in first
 
 
 def _json(path: Path) -> Any:

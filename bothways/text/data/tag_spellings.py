@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bothways.base.errors import InputError, flag
-from bothways.text.data.tables import RowErrors
+from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import OUTSIDE, Sentence, is_entity_tag
 
 OUTSIDE_SPELLINGS = (OUTSIDE, "o", "0", "-", "_")

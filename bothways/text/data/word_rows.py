@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any, Literal
 
 from bothways.base.errors import InputError, RowError, RowLocation, shorten
-from bothways.settings.tables_in_memory import MemoryTable, TableSource
+from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource
 from bothways.text.data.columns import find_column
-from bothways.text.data.tables import RowErrors, TableRow
+from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import Sentence
 from bothways.text.data.text_files import decoded_lines, file_type
 

@@ -587,11 +587,11 @@ def test_lines_of_a_pipe_are_answered_as_they_come(models):
 @pytest.mark.slow
 def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
     from bothways.inference.jobs.blocks import split_into_blocks
-    from bothways.text.data import stream
+    from bothways.text.data import model_inputs
 
     def blocks(opened, live=True):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=opened))
-        return map(len, split_into_blocks(stream.read_texts("-", live=live), "stop"))
+        return map(len, split_into_blocks(model_inputs.read_texts("-", live=live), "stop"))
 
     file = written(tmp_path / "t.txt", "the cat\n" * 27)
     with file.open("rb") as opened:
@@ -602,13 +602,13 @@ def test_what_is_there_already_is_read_in_whole_blocks(monkeypatch, tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="select knows no pipes there")
 def test_what_has_come_is_answered_before_more_comes(monkeypatch):
     from bothways.inference.jobs.blocks import split_into_blocks
-    from bothways.text.data import stream
+    from bothways.text.data import model_inputs
 
     for live in (True, False):
         reads, writes = os.pipe()
         with open(reads, "rb") as reading, open(writes, "wb", buffering=0) as writing:
             monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=reading))
-            blocks = map(len, split_into_blocks(stream.read_texts("-", live=live), "stop"))
+            blocks = map(len, split_into_blocks(model_inputs.read_texts("-", live=live), "stop"))
             writing.write(b"a\n" * 4)
             if live:
                 assert next(blocks) == 4
@@ -622,14 +622,14 @@ def test_what_has_come_is_answered_before_more_comes(monkeypatch):
 
 
 def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
-    from bothways.text.data import stream
+    from bothways.text.data import model_inputs, standard_input
 
-    monkeypatch.setattr(stream, "PAUSE", 60.0)
-    monkeypatch.setattr(stream, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(standard_input, "PAUSE", 60.0)
+    monkeypatch.setattr(standard_input, "LONGEST_WAIT", 0.2)
     writing = ["python3", "-c", "import time\nwhile True: print('a', flush=True); time.sleep(0.02)"]
     with subprocess.Popen(writing, stdout=subprocess.PIPE) as writer:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=writer.stdout))
-        assert any(one is None for one in stream.read_texts("-", live=True))
+        assert any(one is None for one in model_inputs.read_texts("-", live=True))
         writer.kill()
 
 

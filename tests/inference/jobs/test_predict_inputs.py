@@ -17,7 +17,7 @@ from bothways.cli import main
 from bothways.inference.jobs.writers import Separated
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.text.data.stream import has_lines
+from bothways.text.data.model_inputs import has_lines
 from tests.guides import code_in, table_of, words_of
 
 ROWS = [{"uid": f"u{row}", "text": text} for row, text in enumerate(["a cat", "the dog ran", "a mat, on the mat"])]

@@ -14,7 +14,7 @@ from bothways.inference.jobs.journal import PartialOutput
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Embed, Predict
-from bothways.text.data.stream import ModelInput
+from bothways.text.data.model_inputs import ModelInput
 
 
 class Clock:

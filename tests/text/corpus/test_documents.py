@@ -22,7 +22,7 @@ from bothways.text.corpus.documents import Corpus, documents, mark_held_out, sam
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import class_indices
-from bothways.text.data.tables import iter_rows
+from bothways.text.data.rows import open_rows
 from bothways.text.data.text_files import read_lines
 
 
@@ -111,13 +111,13 @@ def test_a_byte_order_mark_is_not_part_of_the_text(start, file):
 def test_jsonl_holds_an_object_a_line_and_blank_lines_hold_none(file):
     path = file("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n \t\n{"text": "caf\\u00e9"}\n')
     assert read(path) == ["one\ntwo", "café"]
-    assert [where for where, _ in iter_rows(path)] == [f"{path}: row 0 (line 1)", f"{path}: row 1 (line 3)"]
+    assert [where for where, _ in open_rows(path).read()] == [f"{path}: row 0 (line 1)", f"{path}: row 1 (line 3)"]
 
 
 def test_csv_is_quoted_as_spreadsheets_do(file):
     path = file("a.csv", 'n,text\r\n1,"one, ""two""\r\nthree"\r\n2,four\r\n\r\n3,"five"\r\n')
-    assert [row["text"] for _, row in iter_rows(path)] == ['one, "two"\nthree', "four", "five"]
-    assert [where for where, _ in iter_rows(path)] == [
+    assert [row["text"] for _, row in open_rows(path).read()] == ['one, "two"\nthree', "four", "five"]
+    assert [where for where, _ in open_rows(path).read()] == [
         f"{path}: row {row} (line {line})" for row, line in enumerate((2, 4, 6))
     ]  # where a row begins
 
@@ -125,31 +125,31 @@ def test_csv_is_quoted_as_spreadsheets_do(file):
 @pytest.mark.parametrize("sign", [",", ";", "\t"])
 def test_the_delimiter_of_a_csv_is_that_of_its_header(sign, file):
     path = file("a.csv", f'\r\nn{sign}text\r\n1{sign}"a; b, c"\r\n2{sign}d.e\r\n')
-    assert [row["text"] for _, row in iter_rows(path)] == ["a; b, c", "d.e"]
+    assert [row["text"] for _, row in open_rows(path).read()] == ["a; b, c", "d.e"]
 
 
 def test_a_csv_header_with_a_stray_carriage_return_is_named(file):
     with pytest.raises(InputError, match=r"a\.csv:1: .*CSV"):
-        [*iter_rows(file("a.csv", "n\rtext\n1\r\ntwo\r\n"))]
+        [*open_rows(file("a.csv", "n\rtext\n1\r\ntwo\r\n")).read()]
 
 
 @pytest.mark.parametrize("header", ['"one; two"', "one.two", "a,b;c"])
 def test_a_csv_header_of_one_name_or_with_commas_is_not_divided_elsewhere(header, file):
     names = ["a", "b;c"] if "," in header else [header.strip('"')]
     path = file("a.csv", header + "\r\n" + ",".join(["v;w"] * len(names)) + "\r\n")
-    assert [*iter_rows(path)] == [(f"{path}: row 0 (line 2)", dict.fromkeys(names, "v;w"))]
+    assert [*open_rows(path).read()] == [(f"{path}: row 0 (line 2)", dict.fromkeys(names, "v;w"))]
 
 
 def test_in_tsv_a_quote_is_a_character_and_a_comma_too(file):
     path = file("a.tsv", 'text\tn\n"one\t1\nsay "two", three\t2\n')
-    assert [row["text"] for _, row in iter_rows(path)] == ['"one', 'say "two", three']
+    assert [row["text"] for _, row in open_rows(path).read()] == ['"one', 'say "two", three']
 
 
 def test_parquet_rows_come_in_order(tmp_path):
     texts = [f"text {number}" for number in range(700)]  # more than one batch
     path = parquet(tmp_path / "a.parquet", {"n": list(range(700)), "text": texts})
     assert read(path) == texts
-    assert [where for where, _ in iter_rows(path)][698] == f"{path}: row 698"
+    assert [where for where, _ in open_rows(path).read()][698] == f"{path}: row 698"
 
 
 def test_a_very_long_field_is_read(file):
@@ -199,7 +199,7 @@ def test_a_missing_file_and_a_directory_are_named(name, tmp_path):
         read(tmp_path / name)
     (tmp_path / name).mkdir()
     with pytest.raises(InputError, match="a directory"):
-        list(iter_rows(tmp_path / name) if name != "a.txt" else read_lines(tmp_path / name))
+        list(open_rows(tmp_path / name).read() if name != "a.txt" else read_lines(tmp_path / name))
 
 
 def test_choices_and_files_are_checked_when_a_corpus_is_made():
@@ -304,7 +304,7 @@ def test_a_full_disk_is_not_reported_as_a_broken_file(file, monkeypatch):
     def no_space(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bothways.text.data.tables.copyfileobj", no_space)
+    monkeypatch.setattr("bothways.text.data.arrow_tables.copyfileobj", no_space)
     with pytest.raises(OSError, match="No space left on device") as raised:
         read(file("a.parquet.gz", packed(content(".parquet"), ".gz")))
     assert raised.value.errno == errno.ENOSPC

@@ -4,8 +4,8 @@ import pytest
 
 from bothways.base.errors import InputError, nearest_name
 from bothways.text.data.examples import read_table
-from bothways.text.data.stream import read_texts
-from bothways.text.data.tables import iter_rows
+from bothways.text.data.model_inputs import read_texts
+from bothways.text.data.rows import open_rows
 
 COLUMNS = ["id", "Text", "Mood of customer", "Mood of customer (old)", "Überschrift"]
 
@@ -35,6 +35,6 @@ def test_each_column_of_a_table_that_is_misnamed_gets_a_suggestion(role, tmp_pat
 def test_columns_of_streams_and_rows_are_suggested_too(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("id,review text,label\n1,a cat,good\n")
-    for read in (lambda: [*read_texts(str(file), text="Review")], lambda: [*iter_rows(file, column="review")]):
+    for read in (lambda: [*read_texts(str(file), text="Review")], lambda: [*open_rows(file, column="review").read()]):
         with pytest.raises(InputError, match=r" 'review text'\?"):
             read()

@@ -7,7 +7,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.text.data.examples import read_table
-from bothways.text.data.glue import FORMATS, detect_format, glue_table
+from bothways.text.data.glue import FORMATS, detect_format
 from bothways.text.data.labels import numeric_labels
 
 COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'
@@ -79,7 +79,7 @@ def test_every_file_format_is_recognized():
 )
 def test_other_files_are_not_detected_as_glue(name, content, tmp_path):
     (tmp_path / name).write_text(content, encoding="utf-8")
-    assert detect_format(tmp_path / name) is None and glue_table(tmp_path / name) is None
+    assert detect_format(tmp_path / name) is None
 
 
 def test_an_odd_files_columns_can_be_named(tmp_path):

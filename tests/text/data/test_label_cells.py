@@ -18,8 +18,8 @@ from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.label_cells import read_labels
 from bothways.text.data.labels import class_indices, find_quantity, label_sets
+from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.split_tables import read_tables
-from bothways.text.data.stream import resolve_columns
 
 
 def labelled(*labels):

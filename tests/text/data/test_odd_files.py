@@ -1,7 +1,7 @@
 """One set of odd files, read by every way that reads rows: the same rows, locations and messages in all verbs.
 
-Fine-tuning and `evaluate` read whole tables (examples.py), `predict`, `embed` and jobs stream them (stream.py), `check`
-reads the rows of all columns (datasets.py), and pre-training reads documents (corpus/documents.py).
+All verbs read rows in one way (rows.py). Fine-tuning and `evaluate` make whole tables of them (examples.py), `predict`,
+`embed` and jobs the inputs of a model (model_inputs.py), and pre-training documents (corpus/documents.py).
 """
 
 import bz2
@@ -16,9 +16,9 @@ import pytest
 
 from bothways.base.errors import InputError, RowError
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data.datasets import read_rows
 from bothways.text.data.examples import read_table
-from bothways.text.data.stream import read_texts
+from bothways.text.data.model_inputs import read_texts
+from bothways.text.data.rows import read_rows
 from tests.text.data.test_real_exports import workbook
 
 CSV = "id,text,label\n007,first text,a\n008,second text,b\n"
@@ -154,7 +154,7 @@ def streamed(file):
 def collected(file):
     """The rows and the errors of `check`."""
     errors = []
-    return read_rows(file, on_row_error=errors.append), errors
+    return read_rows(file, errors.append), errors
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -25,8 +25,9 @@ from bothways.text.data import text_files
 from bothways.text.data.beir import read_qrels
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
-from bothways.text.data.stream import ModelInput, read_questions, read_texts, resolve_columns
-from bothways.text.data.tables import RowErrors, iter_rows
+from bothways.text.data.model_inputs import ModelInput, read_questions, read_texts, resolve_columns
+from bothways.text.data.row_errors import RowErrors
+from bothways.text.data.rows import open_rows
 from bothways.text.data.text_files import decoded_lines, read_lines
 
 LINES = ["text,label", "Öl für 5 €,a", "naïve “quotes”,b", "plain,a"]
@@ -183,7 +184,7 @@ def workbook(file, *sheets, hidden=()):
 def test_a_workbook_is_read_as_the_table_it_shows(tmp_path):
     sheet = [[], ["text", "label", "n"], ["Öl\nfür 5 €", 3, True], [], ["b", 2.5, None], ["c", None, 1e20]]
     file = workbook(tmp_path / "t.xlsx", sheet, [])
-    assert [row for _, row in iter_rows(file)] == [
+    assert [row for _, row in open_rows(file).read()] == [
         {"text": "Öl\nfür 5 €", "label": 3, "n": True},
         {"text": "b", "label": 2.5, "n": ""},
         {"text": "c", "label": "", "n": 10**20},
@@ -204,7 +205,7 @@ def test_of_several_sheets_the_hidden_and_the_empty_are_passed_over_and_two_are_
     one, two = [["text"], ["a"]], [["text"], ["b"]]
     assert [*read_texts(str(workbook(tmp_path / "t.xlsx", [], two, one, hidden=(3,))))] == [ModelInput("b", line=2)]
     with pytest.raises(InputError, match=r"t\.xlsx: .*'Sheet 1', 'Sheet 2'"):
-        [*iter_rows(workbook(tmp_path / "t.xlsx", one, two))]
+        [*open_rows(workbook(tmp_path / "t.xlsx", one, two)).read()]
 
 
 def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
@@ -213,14 +214,14 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
     for wrong in (content[:700], b"text\na\n", b""):
         (tmp_path / "w.xlsx").write_bytes(wrong)
         with pytest.raises(InputError, match=r"w\.xlsx: "):
-            [*iter_rows(tmp_path / "w.xlsx")]
+            [*open_rows(tmp_path / "w.xlsx").read()]
     with zipfile.ZipFile(tmp_path / "z.xlsx", "w") as packed:
         packed.writestr("a", "b")
     with pytest.raises(InputError, match=r"z\.xlsx: .*workbook"):
-        [*iter_rows(tmp_path / "z.xlsx")]
+        [*open_rows(tmp_path / "z.xlsx").read()]
     monkeypatch.setattr("bothways.text.data.text_files.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
-        [*iter_rows(file)]
+        [*open_rows(file).read()]
 
 
 def test_a_packed_workbook_is_refused(tmp_path):
@@ -232,7 +233,7 @@ def test_a_packed_workbook_is_refused(tmp_path):
 def test_without_the_package_the_error_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "python_calamine", None)
     with pytest.raises(InputError, match=r"t\.xlsx: .* pip install 'bothways\[xlsx\]'"):
-        [*iter_rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]]))]
+        [*open_rows(workbook(tmp_path / "t.xlsx", [["text"], ["a"]])).read()]
 
 
 # --- several columns read together ------------------------------------------------------------------------------------
@@ -391,7 +392,11 @@ def test_two_columns_of_one_name_are_refused_in_every_kind_of_table(tmp_path):
     workbook(tmp_path / "t.xlsx", [["text", "text", "label"], ["a", "b", "x"]])
     for kind in ("parquet", "arrow", "csv", "xlsx"):
         file = tmp_path / f"t.{kind}"
-        for reader in (read, lambda path: [*read_texts(str(path))], lambda path: [*iter_rows(path, column="label")]):
+        for reader in (
+            read,
+            lambda path: [*read_texts(str(path))],
+            lambda path: [*open_rows(path, column="label")],
+        ):
             with pytest.raises(InputError, match=rf"t\.{kind}.* two columns .*'text'"):
                 reader(file)
 

@@ -7,7 +7,7 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.text.data.conll import looks_tagged
 from bothways.text.data.examples import read_tagged
-from bothways.text.data.tables import RowErrors
+from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tag_spellings import find_spelling
 from bothways.text.data.tags import detect_scheme, plain_remark
 

@@ -10,8 +10,8 @@ from bothways.base.errors import InputError
 from bothways.cli import main
 from bothways.settings.base import check_encoding
 from bothways.text.data import text_files
-from bothways.text.data.stream import all_columns, read_texts
-from bothways.text.data.tables import iter_rows
+from bothways.text.data.model_inputs import all_columns, read_texts
+from bothways.text.data.rows import open_rows
 from bothways.text.data.text_files import decoded_lines
 
 NAMES = {*encodings.aliases.aliases.values(), "palmos", "utf_8_sig"} - {"unicode_escape", "raw_unicode_escape"}
@@ -59,7 +59,7 @@ def test_every_text_encoding_reads_a_file_or_names_it(content, tmp_path):
 def test_utf_16_without_a_byte_order_mark_is_read_if_its_zeros_show_the_order(order, tmp_path):
     file = written(tmp_path / "t.csv", TABLE.encode(f"utf-16-{order}"))
     for name in ("utf-16", "UTF_16", "u16"):
-        rows = [row for _, row in iter_rows(file, encoding=name)]
+        rows = [row for _, row in open_rows(file, encoding=name).read()]
         assert rows == [{"text": "café", "label": "x"}, {"text": "\U0001f600 tea", "label": "y"}]
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_has_only_carriage_returns_is_split_at_them(pack, tmp_path, 
     suffix = {gzip.compress: ".gz", lzma.compress: ".xz"}.get(pack, "")
     table = "text,label\r" + "".join(f"café {number},x\r" for number in range(99))
     file = written(tmp_path / f"t.csv{suffix}", pack(table.encode()))
-    assert [row["text"] for _, row in iter_rows(file)] == [f"café {number}" for number in range(99)]
+    assert [row["text"] for _, row in open_rows(file).read()] == [f"café {number}" for number in range(99)]
     lines = written(tmp_path / f"t.txt{suffix}", pack(b"one\r\rthr\xe9\rlast"))
     decoded = [*decoded_lines(lines)]
     assert [(line.number, line.text) for line in decoded] == [(1, "one"), (2, ""), (3, "thr\ufffd"), (4, "last")]
@@ -108,7 +108,7 @@ def test_carriage_returns_in_a_file_with_line_feeds_stay_in_their_lines(tmp_path
 def test_a_carriage_return_in_a_cell_is_named_in_the_readers_words(suffix, tmp_path):
     file = written(tmp_path / f"t.{suffix}", b"text\na\rb\nc\n")
     errors = []
-    rows = [row for _, row in iter_rows(file, on_row_error=errors.append)]
+    rows = [row for _, row in open_rows(file).read(errors.append)]
     assert rows == [{"text": "c"}]
     assert [str(error).split(";")[0] for error in errors] == [
         f"{file}: row 0 (line 2): not valid CSV (a carriage return in a value without quotes)"

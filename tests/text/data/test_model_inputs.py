@@ -15,9 +15,8 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.inference.jobs import blocks
 from bothways.inference.jobs.blocks import estimate_num_rows, split_into_blocks
-from bothways.text.data import stream
 from bothways.text.data.examples import read_table
-from bothways.text.data.stream import ModelInput, read_questions, read_texts, resolve_columns
+from bothways.text.data.model_inputs import ModelInput, read_questions, read_texts, resolve_columns
 
 PAIRS = [("a cat", "b"), ("", "c\x07\x00d"), ("  ", "é\u2028ü"), ("e, f", "g\th")]
 
@@ -124,7 +123,7 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
 
 
 def test_reading_a_file_without_readable_rows_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "MOST_CONSECUTIVE_ERRORS", 50)
+    monkeypatch.setattr("bothways.text.data.rows.MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
     with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 1\): .*JSON .* 50 rows"):
         list(read_texts(str(file)))
