@@ -1,4 +1,4 @@
-"""The odd files of tests/text/data through the verbs themselves: the same rows, numbers and labels in all."""
+"""The odd files of tests/text/rows through the verbs themselves: the same rows, numbers and labels in all."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bothways.cli.main import main
-from tests.text.data.test_odd_files import BROKEN_ROWS, READABLE, REFUSED
+from tests.text.rows.test_odd_files import BROKEN_ROWS, READABLE, REFUSED
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ CACHES = {
     "bothways.text.retrieval.words.background_shares",
     "bothways.settings.options._bodies",
     "bothways.tasks.offsets.with_positions",
-    "bothways.text.data.text_encodings.has_ascii_newlines",
+    "bothways.text.rows.text_encodings.has_ascii_newlines",
     "bothways.text.tokenizer.characters._class_by_char",
     "bothways.text.tokenizer.characters._lower_by_char",
     "bothways.text.tokenizer.characters._parts_by_char",

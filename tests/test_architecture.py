@@ -43,7 +43,7 @@ LIBRARY = (
 APPLICATIONS = ("search", "serving", "scale")
 # Rooms of a door, in their order: a room imports only rooms above it, its `__init__` included.
 INSIDE = {
-    "text": ("text/tokenizer", "text", "text/data", "text/retrieval", "text/corpus"),
+    "text": ("text/tokenizer", "text", "text/rows", "text/data", "text/retrieval", "text/corpus"),
     "model": (
         "model/config",
         "model",

@@ -85,7 +85,7 @@ from bothways.inference.jobs import blocks, writers
 from bothways.measure import metrics
 from bothways.search.fact_table import COLUMNS, write_rows
 from bothways.tasks import TASKS
-from bothways.text.data.arrow_tables import read_schema
+from bothways.text.rows.arrow_tables import read_schema
 from bothways.text.data.examples import read_table
 folder = Path({str(tmp_path)!r})
 for name in ("t.jsonl", "t.csv"):

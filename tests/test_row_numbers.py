@@ -18,7 +18,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Predict
 from bothways.text.data.examples import read_table
-from bothways.text.data.text_files import file_type
+from bothways.text.rows.text_files import file_type
 
 MARKED = "marked,\nwith a line end"  # so that the line of later rows is not row + 2
 ROWS = [{"id": f"n{row}", "text": f"{'good' if row % 2 else 'bad'} {row}", "label": "ab"[row % 2]} for row in range(40)]

@@ -17,9 +17,9 @@ from bothways.settings import Classify, Evaluate, Pretrain
 from bothways.settings.tables_in_memory import MemoryTable, as_source
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data.examples import read_table, read_tagged
-from bothways.text.data.row_errors import RowErrors
-from bothways.text.data.rows import open_rows, read_rows
 from bothways.text.data.squad import read_squad
+from bothways.text.rows.row_errors import RowErrors
+from bothways.text.rows.rows import open_rows, read_rows
 
 ROWS = [{"text": "a cat", "label": "x"}, {"text": "a dog, ran", "label": "y"}, {"text": "", "label": "x"}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label")}

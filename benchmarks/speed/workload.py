@@ -14,7 +14,7 @@ from bothways.tasks import MASK, TASKS
 from bothways.text.data.examples import read_table
 from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.squad import read_squad
-from bothways.text.data.text_files import file_type
+from bothways.text.rows.text_files import file_type
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 QUESTION = "What is it about?"  # asked about every passage

@@ -35,8 +35,8 @@ from bothways.text.data.label_cells import read_labels
 from bothways.text.data.labels import FEW_NUMBERS, find_quantity, is_number, label_sets, numeric_labels
 from bothways.text.data.near_duplicates import find_conflicts
 from bothways.text.data.quality import label_warnings
-from bothways.text.data.rows import open_rows
 from bothways.text.data.split_tables import other_columns
+from bothways.text.rows.rows import open_rows
 
 # Kinds of remarks, in the order of the page, and the headings of those that are not label errors.
 KINDS = ("label", "conflict", "duplicate", "empty", "odd")

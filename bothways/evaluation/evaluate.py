@@ -21,17 +21,16 @@ from bothways.tasks.embed import EMBED
 from bothways.tasks.fill import FILL
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import Task
-from bothways.text.data.annotation_files import is_annotation_file
-from bothways.text.data.annotations import has_annotations
 from bothways.text.data.beir import is_beir_dataset, is_qrels_file
 from bothways.text.data.columns import LABEL_NAMES, find_label_columns, find_text_columns
 from bothways.text.data.conll import looks_tagged
-from bothways.text.data.datasets import HUB_PREFIX, arrow_files, unread_splits
 from bothways.text.data.examples import TAGS
 from bothways.text.data.model_inputs import resolve_columns
-from bothways.text.data.rows import form_of, open_rows
-from bothways.text.data.text_files import file_type
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
+from bothways.text.rows.annotation_files import has_annotations, is_annotation_file
+from bothways.text.rows.datasets import HUB_PREFIX, arrow_files, unread_splits
+from bothways.text.rows.rows import form_of, open_rows
+from bothways.text.rows.text_files import file_type
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
 DataKind = Literal["search", "pairs", "questions", "tags", "labels", "texts"]

@@ -41,8 +41,8 @@ from bothways.inference.jobs.writers import Parquet
 from bothways.inference.predictor import Predictor
 from bothways.scale import ray
 from bothways.settings.predict import Embed, Predict
-from bothways.text.data.datasets import HUB_PREFIX
-from bothways.text.data.text_files import (
+from bothways.text.rows.datasets import HUB_PREFIX
+from bothways.text.rows.text_files import (
     EXPLICIT_TYPES,
     file_type,
     find_files,

@@ -11,8 +11,8 @@ from bothways.base.log import logger
 from bothways.base.paths import RemotePath
 from bothways.search.ignore_files import GIT, GITIGNORE, IgnoreFile, ignore_files_above, is_ignored
 from bothways.search.readers import UNREAD_DOCUMENTS, has_reader
-from bothways.text.data.globs import Chooser
-from bothways.text.data.text_files import is_compressed
+from bothways.text.rows.globs import Chooser
+from bothways.text.rows.text_files import is_compressed
 
 Identity = tuple[int, int] | str  # device and inode, or a URL
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.base.errors import InputError
-from bothways.text.data.globs import GlobPattern, parse_pattern, split_path
-from bothways.text.data.text_encodings import decode_marked
+from bothways.text.rows.globs import GlobPattern, parse_pattern, split_path
+from bothways.text.rows.text_encodings import decode_marked
 
 GIT = ".git"
 GITIGNORE = ".gitignore"

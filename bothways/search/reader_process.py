@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from bothways.base.errors import InputError, MissingFile
 from bothways.search.readers import DocumentPart, is_plain, read_parts
-from bothways.text.data.text_files import is_compressed
+from bothways.text.rows.text_files import is_compressed
 
 START_LIMIT = 60.0  # seconds
 STOP_LIMIT = 5.0  # seconds

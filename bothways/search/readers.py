@@ -11,7 +11,7 @@ from bothways.base.errors import InputError, MissingFile, flag, require, shorten
 from bothways.base.io import SURROGATES
 from bothways.base.registry import Registry
 from bothways.search.formats import plain_text
-from bothways.text.data.text_files import file_type
+from bothways.text.rows.text_files import file_type
 
 __all__ = ["DocumentPart", "find_reader", "has_reader", "read_parts"]
 

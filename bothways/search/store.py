@@ -30,10 +30,10 @@ from bothways.search.relevance import BACKGROUNDS, WEAK, QueryScores, relevance,
 from bothways.search.spaces import Space, VectorModel
 from bothways.search.vector_file import map_vectors
 from bothways.settings.base import How
-from bothways.text.data.globs import Chooser
 from bothways.text.retrieval.bm25 import Bm25, InvertedList
 from bothways.text.retrieval.fusion import fuse
 from bothways.text.retrieval.words import WORDS_VERSION, Analyzer, background_shares
+from bothways.text.rows.globs import Chooser
 
 FILES = "files JOIN roots ON roots.id = files.root"
 METADATA = "passages, json_each(passages.metadata)"

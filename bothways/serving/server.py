@@ -22,7 +22,7 @@ from bothways.base.terminal import print_json, print_message
 from bothways.serving.connections import log_loop_error, most_connections, said_once
 from bothways.serving.models import load_models, model_names, with_reranker
 from bothways.settings.deploy import Serve
-from bothways.text.data.text_encodings import decode_marked
+from bothways.text.rows.text_encodings import decode_marked
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

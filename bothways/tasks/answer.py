@@ -48,11 +48,11 @@ from bothways.tasks.windows import WindowPolicy, whole_length
 from bothways.text.batch import Batch
 from bothways.text.data.model_inputs import ModelInput, read_questions
 from bothways.text.data.near_duplicates import text_key
-from bothways.text.data.rows import form_of, open_rows, read_rows
 from bothways.text.data.split_tables import divide_rows
 from bothways.text.data.splits import overlap_warnings, parts_for
 from bothways.text.data.squad import Question, read_squad
-from bothways.text.data.text_files import file_type, read_bytes
+from bothways.text.rows.rows import form_of, open_rows, read_rows
+from bothways.text.rows.text_files import file_type, read_bytes
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:

@@ -47,9 +47,9 @@ from bothways.text.data.label_cells import list_items, read_labels, spell_labels
 from bothways.text.data.labels import class_indices, find_quantity, label_sets, numeric_labels
 from bothways.text.data.model_inputs import ModelInput
 from bothways.text.data.quality import coverage_warnings, label_warnings, table_warnings
-from bothways.text.data.rows import read_rows
 from bothways.text.data.split_tables import read_tables
-from bothways.text.data.text_files import file_type, read_lines
+from bothways.text.rows.rows import read_rows
+from bothways.text.rows.text_files import file_type, read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor

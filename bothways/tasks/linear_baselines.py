@@ -14,7 +14,7 @@ import numpy as np
 
 from bothways.model.linear import regressions, tfidf
 from bothways.model.linear.regressions import Kind, standardize
-from bothways.model.linear.tfidf import Rows, TfidfModel
+from bothways.model.linear.tfidf import TextRows, TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
 from bothways.text.data.squad import Question
@@ -35,9 +35,9 @@ METHODS: Mapping[Kind, str] = {
 SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s)|$)", re.DOTALL)
 
 
-def table_rows(task: TextTask, split: str) -> Rows:
+def table_rows(task: TextTask, split: str) -> TextRows:
     table = task.tables[split]
-    return Rows(texts=table.texts, pairs=table.pairs, targets=task.data[split].targets, groups=table.units)
+    return TextRows(texts=table.texts, pairs=table.pairs, targets=task.data[split].targets, groups=table.units)
 
 
 def fit_tfidf(task: TextTask, max_rows: int | None = None) -> TfidfModel:

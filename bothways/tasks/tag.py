@@ -54,12 +54,9 @@ from bothways.tasks.task import (
 )
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
-from bothways.text.data.annotation_files import is_annotation_file
 from bothways.text.data.conll import looks_tagged, num_columns
 from bothways.text.data.examples import has_tag_columns, read_table, read_tagged
 from bothways.text.data.model_inputs import ModelInput
-from bothways.text.data.row_errors import RowErrors
-from bothways.text.data.rows import open_rows
 from bothways.text.data.split_tables import divide_rows, read_unlabelled
 from bothways.text.data.splits import overlap_warnings, parts_for
 from bothways.text.data.tags import (
@@ -73,8 +70,11 @@ from bothways.text.data.tags import (
     tags_to_spans,
     word_starts,
 )
-from bothways.text.data.text_files import file_type, read_lines
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
+from bothways.text.rows.annotation_files import is_annotation_file
+from bothways.text.rows.row_errors import RowErrors
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import file_type, read_lines
 from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:

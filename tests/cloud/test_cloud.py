@@ -16,9 +16,9 @@ from bothways.base.paths import as_path
 from bothways.scale import object_storage as cloud
 from bothways.scale.mirror import download
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data import text_files
 from bothways.text.data.model_inputs import read_texts
-from bothways.text.data.text_files import matching
+from bothways.text.rows import text_files
+from bothways.text.rows.text_files import matching
 
 
 @pytest.fixture(autouse=True)

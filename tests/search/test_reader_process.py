@@ -119,7 +119,7 @@ def test_closing_ends_the_process(faulty):
 def test_the_process_imports_no_torch(faulty, tmp_path):
     (tmp_path / "modules.jsonl").write_text('{"text": "one"}', encoding="utf-8")
     loaded = faulty.read(tmp_path / "modules.pdf")[1].text.split()
-    assert "bothways.text.data.rows" in loaded and not {"torch", "numpy", "pyarrow", "__mp_main__"} & {*loaded}
+    assert "bothways.text.rows.rows" in loaded and not {"torch", "numpy", "pyarrow", "__mp_main__"} & {*loaded}
 
 
 @pytest.mark.slow

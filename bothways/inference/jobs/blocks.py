@@ -9,10 +9,10 @@ from typing import Literal
 
 from bothways.base.errors import EmptyInput, InputError, StorageError, flag, not_permitted, require
 from bothways.base.paths import as_path
-from bothways.text.data.delimited import rows_per_line
 from bothways.text.data.model_inputs import LiveInput, ModelInput
-from bothways.text.data.rows import FORMS, form_of
-from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, is_compressed
+from bothways.text.rows.delimited import rows_per_line
+from bothways.text.rows.rows import FORMS, form_of
+from bothways.text.rows.text_files import EXPLICIT_TYPES, file_type, is_compressed
 
 # Limits of a block; a longer text is a block of its own. Bytes in UTF-8 stand for tokens: these are some 50,000 to
 # 90,000 tokens, a minute or two of a large model on a CPU.

@@ -42,8 +42,6 @@ from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.novelty import promise, stored_scope
 from bothways.tasks.scores import probability_column
 from bothways.tasks.task import OPTIONS
-from bothways.text.data.column_names import rename_columns
-from bothways.text.data.datasets import HUB_PREFIX, arrow_files
 from bothways.text.data.model_inputs import (
     LiveInput,
     ModelInput,
@@ -54,8 +52,10 @@ from bothways.text.data.model_inputs import (
     read_texts,
     resolve_columns,
 )
-from bothways.text.data.rows import open_rows
-from bothways.text.data.text_files import find_files, is_pattern
+from bothways.text.rows.column_names import rename_columns
+from bothways.text.rows.datasets import HUB_PREFIX, arrow_files
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import find_files, is_pattern
 from bothways.text.tokenizer.worker_processes import in_order
 
 # Settings that do not change the results, or are compared in another way.

@@ -23,8 +23,8 @@ from bothways.inference.reading import Progress
 from bothways.settings.predict import Predict
 from bothways.tasks.class_decoding import Prediction
 from bothways.tasks.task import split_pairs
-from bothways.text.data.column_names import rename_columns
 from bothways.text.data.model_inputs import ModelInput, all_columns, has_lines
+from bothways.text.rows.column_names import rename_columns
 
 SUFFIXES = (".csv", ".tsv")
 COLUMNS = ("label", "suggested", "confidence")

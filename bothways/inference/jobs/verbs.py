@@ -7,7 +7,7 @@ from bothways.inference.jobs import jobs
 from bothways.inference.jobs.estimate import Estimate, estimate
 from bothways.inference.jobs.journal import Journal, check_output
 from bothways.settings.predict import Embed, Predict
-from bothways.text.data.text_files import open_file
+from bothways.text.rows.text_files import open_file
 
 VECTOR_SUFFIXES = (".npy", ".parquet", ".jsonl")
 PREDICTION_SUFFIXES = (".parquet", ".jsonl", ".csv", ".tsv")

@@ -197,7 +197,7 @@ def gram(texts: Sequence[str], pairs: Sequence[str] | None, num_outputs: int) ->
 
 
 @dataclass(frozen=True)
-class Rows:
+class TextRows:
     """Texts, optionally with second texts, and targets: classes [N], labels [N, C] (0 or 1) or numbers [N].
 
     groups: the group of each row, which stays together in cross-validation.
@@ -211,13 +211,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def sample(self, max_rows: int) -> "Rows":
+    def sample(self, max_rows: int) -> "TextRows":
         """At most `max_rows` of these rows, chosen at random."""
         if len(self) <= max_rows:
             return self
 
         rows = random_order(len(self))[:max_rows].tolist()
-        return Rows(
+        return TextRows(
             texts=[self.texts[row] for row in rows],
             pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
             targets=self.targets[rows],
@@ -226,7 +226,13 @@ class Rows:
 
 
 def fit(
-    train: Rows, dev: Rows, kind: Kind, num_outputs: int = 1, *, balanced: bool = False, score: Score | None = None
+    train: TextRows,
+    dev: TextRows,
+    kind: Kind,
+    num_outputs: int = 1,
+    *,
+    balanced: bool = False,
+    score: Score | None = None,
 ) -> TfidfModel:
     """Fit a model to at most MAX_TRAIN_ROWS rows; see `regressions.fit`.
 

@@ -9,7 +9,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 from bothways.search.formats.plain_text import escaped, fenced
-from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding
+from bothways.text.rows.text_encodings import WINDOWS_1252, bom_encoding
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 CHARSET_BYTES = 1024  # of the start of a page, where its encoding is declared

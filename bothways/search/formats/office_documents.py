@@ -18,7 +18,7 @@ from bothways.search.formats.office_xml import (
     open_archive,
     relations,
 )
-from bothways.text.data.text_files import file_type
+from bothways.text.rows.text_files import file_type
 
 NAMES = {  # in errors
     ".docx": "Word document",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, MissingFile, flag
-from bothways.text.data import text_files
-from bothways.text.data.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
+from bothways.text.rows import text_files
+from bothways.text.rows.text_encodings import WINDOWS_1252, bom_encoding, guess_utf16, has_ascii_newlines
 
 LARGEST_FILE = 1 << 26  # bytes of a file that is read whole, decompressed
 LONGEST_FRONT_MATTER = 200  # lines

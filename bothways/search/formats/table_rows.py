@@ -11,8 +11,8 @@ from typing import Any
 from bothways.base.errors import InputError
 from bothways.search.formats.plain_text import MOST_VALUES, Scalar, Value, check_is_text, read_scalar
 from bothways.text.data.columns import PAIR_NAMES, TEXT_NAMES
-from bothways.text.data.rows import open_rows
-from bothways.text.data.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import BLOCK, DECOMPRESSION_ERRORS, decompression_error, file_type, open_file
 
 LONGEST_LINE = 1 << 24  # bytes of a line in JSON lines, CSV and TSV
 LARGEST_INTEGER = 1 << 63

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 from bothways.base.errors import InputError, RowError, flag
 from bothways.base.paths import RemotePath, as_path
 from bothways.settings.tables_in_memory import LocatedRow, MemoryTable, TableSource
-from bothways.text.data import text_files
-from bothways.text.data.column_names import join_texts, missing_column
-from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.text.data.labels import is_json
-from bothways.text.data.row_errors import OnError, RowErrorHandler
-from bothways.text.data.rows import Source, open_rows
+from bothways.text.rows import text_files
+from bothways.text.rows.column_names import join_texts, missing_column
+from bothways.text.rows.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.text.rows.row_errors import OnError, RowErrorHandler
+from bothways.text.rows.rows import Source, open_rows
 
 Unit = Literal["blank", "line", "file"]
 Part = Literal["all", "training", "heldout"]

@@ -1,6 +1,6 @@
 """Annotated texts: labels of character spans, as exported by spaCy, Prodigy, doccano and Label Studio.
 
-Their files are read in `annotation_files.py`.
+Their files are read in `text/rows/annotation_files.py`.
 
 Offsets count characters (code points), [start, end). The text is split into BERT's words, and the spans become tags.
 """
@@ -14,21 +14,13 @@ from typing import Any, NamedTuple
 
 from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag, shorten
 from bothways.settings.tables_in_memory import TableRow, TableSource
-from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import Scheme, Sentence, Span, TextWords, spans_to_tags
+from bothways.text.rows.annotation_files import is_annotated_task, layouts_message, spans_key, task_text
+from bothways.text.rows.row_errors import RowErrors
 from bothways.text.tokenizer.basic import Splitter
 
-SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
 BOUND_KEYS = {"start": ("start", "start_offset"), "end": ("end", "end_offset")}  # the second ones are doccano's
 REFUSED = ("reject", "ignore")  # values of Prodigy's column `answer`
-LAYOUTS = (  # of a row, for messages
-    '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
-    '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or ents, spans, label, labels)',
-    '{"text": "In Rome", "entities": [[3, 7, "CITY"]]}',
-    '["In Rome", {"entities": [[3, 7, "CITY"]]}]',
-    'Label Studio\'s {"data": {"text": "In Rome"}, "annotations": [{"result": [{"value": {"start": 3, "end": 7, '
-    '"labels": ["CITY"]}}]}]}',
-)
 # BERT's words without its normalization, so that each is a slice of the text.
 SPLITTER = Splitter(lowercase=False, strip_accents=False)
 
@@ -39,43 +31,6 @@ class TextSpan(NamedTuple):
     start: int
     end: int
     label: str
-
-
-def layouts_message() -> str:
-    """The layouts of a row with tags, with an example of each."""
-    return f"a row of tags is {', or '.join(LAYOUTS)}"
-
-
-def has_annotations(row: TableRow) -> bool:
-    """Whether a row has a text and a list of spans, or is a task of Label Studio with annotations.
-
-    Predictions that lack their text count too, since they need another error than a row of words.
-    """
-    if _is_annotated_task(row):
-        return True
-
-    key = _spans_key(row)
-    spans = None if key is None else row[key]
-    if not isinstance(spans, list):
-        return False
-    if spans:
-        return isinstance(spans[0], Mapping) or ("text" in row and isinstance(spans[0], list))
-
-    # An empty list shows nothing. Beside a list of strings, it belongs to a row of words.
-    lists = [value for name, value in row.items() if name != key and isinstance(value, list) and value]
-    return "text" in row and not any(isinstance(values[0], str) for values in lists)
-
-
-def _is_annotated_task(row: TableRow) -> bool:
-    """Whether an object is a task of Label Studio with a list of annotations, which may be empty."""
-    return isinstance(row.get("data"), Mapping) and isinstance(row.get("annotations"), list)
-
-
-def _spans_key(row: TableRow) -> str | None:
-    """The first key of spans that holds a list; else the first one, for the error; None if the row has none."""
-    keys = [key for key in SPAN_KEYS if key in row]
-    first = keys[0] if keys else None
-    return next((key for key in keys if isinstance(row[key], list)), first)
 
 
 def accepted_rows(
@@ -116,7 +71,7 @@ def accepted_rows(
 
 def _is_refused(row: TableRow, has_answers: bool) -> bool:
     """Whether a row is to be left out. has_answers: whether its column `answer` is Prodigy's."""
-    if _is_annotated_task(row):
+    if is_annotated_task(row):
         # True also without any annotation.
         return all(
             isinstance(annotation, Mapping) and bool(annotation.get("was_cancelled"))
@@ -250,11 +205,11 @@ def read_annotation(where: FileLocation, row: Any, changes: Changes) -> tuple[st
     if not isinstance(row, Mapping):
         raise RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
 
-    if _is_annotated_task(row):
+    if is_annotated_task(row):
         text = task_text(where, row["data"])
         name = "result"
         values = list(_task_values(where, row, changes))
-    elif (key := _spans_key(row)) is not None and "text" in row:
+    elif (key := spans_key(row)) is not None and "text" in row:
         text = row["text"]
         name = key
         values = row[key]
@@ -285,17 +240,6 @@ def read_annotation(where: FileLocation, row: Any, changes: Changes) -> tuple[st
                 changes.converted.append(where)
                 return text, placed
         raise
-
-
-def task_text(where: str, data: Mapping[str, Any]) -> Any:
-    """The value "text" of the data of a task of Label Studio, else its only string."""
-    if "text" in data:
-        return data["text"]
-
-    strings = [value for value in data.values() if isinstance(value, str)]
-    if len(strings) != 1:
-        raise RowError(where, f"no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
-    return strings[0]
 
 
 def _task_values(where: str, task: TableRow, changes: Changes) -> Iterator[Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bothways.base.errors import InputError, LineLocation, RowError, format_count
 from bothways.settings.tables_in_memory import TableRow
-from bothways.text.data.rows import FORMS, Rows, open_rows
-from bothways.text.data.text_files import EXPLICIT_TYPES, file_type, read_lines
+from bothways.text.rows.rows import FORMS, Rows, open_rows
+from bothways.text.rows.text_files import EXPLICIT_TYPES, file_type, read_lines
 
 QUERY = ("query", "query-id", "query_id", "qid")
 DOCUMENT = ("document", "corpus-id", "corpus_id", "doc", "doc_id")

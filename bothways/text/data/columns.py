@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag, no_such_column
 from bothways.settings.tables_in_memory import LocatedRow, TableRow, TableSource
-from bothways.text.data.column_names import join_texts, match_columns
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.row_errors import RowErrorHandler
+from bothways.text.rows.column_names import join_texts, match_columns
+from bothways.text.rows.row_errors import RowErrorHandler
 
 PAIR_NAMES = (  # common names of first and second texts
     ("text_a", "text_b"),

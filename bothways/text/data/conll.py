@@ -7,10 +7,10 @@ from pathlib import Path
 from re import fullmatch
 
 from bothways.base.errors import InputError, LineLocation, RowError, RowLocation, flag, format_count
-from bothways.text.data.row_errors import RowErrorHandler, raise_error
 from bothways.text.data.tag_spellings import are_entity_tags
 from bothways.text.data.tags import Sentence
-from bothways.text.data.text_files import Line, decoded_lines, file_type
+from bothways.text.rows.row_errors import RowErrorHandler, raise_error
+from bothways.text.rows.text_files import Line, decoded_lines, file_type
 
 DOCSTART = "-DOCSTART-"  # marks a document boundary
 COLUMN_SEPARATORS = " \t"  # other white space can be part of a word

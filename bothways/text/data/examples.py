@@ -7,7 +7,6 @@ from bothways.base.errors import InputError, RowError, RowLocation, flag, format
 from bothways.base.log import logger
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableRow, TableSource
 from bothways.text.data import annotations
-from bothways.text.data.annotation_files import is_annotation_file, read_annotation_file
 from bothways.text.data.columns import (
     ColumnRole,
     LabelCheck,
@@ -19,12 +18,8 @@ from bothways.text.data.columns import (
     refuse_column_names,
 )
 from bothways.text.data.conll import looks_tagged, read_conll
-from bothways.text.data.json_tables import is_json_table
-from bothways.text.data.row_errors import OnError, RowErrors
-from bothways.text.data.rows import Rows, form_of, open_rows, read_rows
 from bothways.text.data.tag_spellings import standard_tags
 from bothways.text.data.tags import Scheme, Sentence
-from bothways.text.data.text_files import CONVERSIONS, file_type
 from bothways.text.data.word_rows import (
     WORD_NAMES,
     find_word_column,
@@ -36,6 +31,16 @@ from bothways.text.data.word_rows import (
     with_spans,
     word_row_sentences,
 )
+from bothways.text.rows.annotation_files import (
+    has_annotations,
+    is_annotation_file,
+    layouts_message,
+    read_annotation_file,
+)
+from bothways.text.rows.json_tables import is_json_table
+from bothways.text.rows.row_errors import OnError, RowErrors
+from bothways.text.rows.rows import Rows, form_of, open_rows, read_rows
+from bothways.text.rows.text_files import CONVERSIONS, file_type
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
 
@@ -53,7 +58,7 @@ def read_table(
     on_error: OnError | None = None,
     check: LabelCheck | None = None,
 ) -> Table:
-    """Read a table from a file, memory, a dataset (text/data/datasets.py) or a GLUE file (text/data/glue.py).
+    """Read a table from a file, memory, a dataset (text/rows/datasets.py) or a GLUE file (text/rows/glue.py).
 
     A .txt has one text per line and no labels.
 
@@ -230,7 +235,7 @@ def _tagged_rows(
     columns = list(rows[0][1])
     if words is None and tags is None and has_span_columns(columns):
         rows = [(where, with_spans(row)) for where, row in rows]
-    if words is None and tags is None and any(annotations.has_annotations(row) for _, row in rows):
+    if words is None and tags is None and any(has_annotations(row) for _, row in rows):
         return annotations.annotated_sentences(rows, errors, scheme)
 
     words = find_column(path, columns, "words", named=words, standard=["words"], common=["tokens"])
@@ -241,7 +246,7 @@ def _tagged_rows(
 
     if words is None or tags is None:
         missing = column_not_found(path, columns, "words" if words is None else "tags")
-        raise InputError(f"{missing}; {annotations.layouts_message()}")
+        raise InputError(f"{missing}; {layouts_message()}")
 
     if holds_single_words(rows, words, tags):
         return word_row_sentences(path, rows, words, tags, errors)
@@ -257,7 +262,7 @@ def _tagged_rows(
 
 def _has_words(row: TableRow, named: str | None) -> bool:
     """Whether a row has words, in the named column or one with a usual name, and no annotated text."""
-    if not isinstance(row, Mapping) or annotations.has_annotations(row):
+    if not isinstance(row, Mapping) or has_annotations(row):
         return False
     return named in row if named else has_word_columns([*row])
 

@@ -9,7 +9,7 @@ from bothways.base.errors import InputError, RowError, RowLocation, flag, join_n
 from bothways.text.data.columns import Table
 from bothways.text.data.label_cells import list_items
 from bothways.text.data.near_duplicates import label_key
-from bothways.text.data.row_errors import RowErrors
+from bothways.text.rows.row_errors import RowErrors
 
 Some = TypeVar("Some")
 INDICATORS = {"0", "1", "0.0", "1.0", "True", "False"}  # entries of a list of yes and no for each label

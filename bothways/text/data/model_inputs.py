@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from bothways.base.errors import InputError, RowError, RowLocation, flag
 from bothways.base.paths import as_path
 from bothways.settings.tables_in_memory import RowOrError, TableRow, TableSource
-from bothways.text.data.column_names import match_columns
 from bothways.text.data.columns import Columns, find_text_columns, read_text, refuse_column_names
-from bothways.text.data.rows import FIRST_ROWS, Rows, Source, form_of, open_rows, refuse_empty
 from bothways.text.data.squad import question_nodes
-from bothways.text.data.standard_input import read_standard_input
+from bothways.text.rows.column_names import match_columns
+from bothways.text.rows.rows import FIRST_ROWS, Rows, Source, form_of, open_rows, refuse_empty
+from bothways.text.rows.standard_input import read_standard_input
 
 TEXT: tuple[Columns, None] = (("text",), None)  # the columns of a source with one text per line
 
@@ -47,7 +47,7 @@ def read_texts(
     live: bool = False,
     encoding: str | None = None,
 ) -> Iterator[LiveInput]:
-    """Stream the texts, and second texts if there are any, of a source (text/data/rows.py) or standard input ("-").
+    """Stream the texts, and second texts if there are any, of a source (text/rows/rows.py) or standard input ("-").
 
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
     (text/data/columns.py) among the columns of the first 64 rows.

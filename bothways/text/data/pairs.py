@@ -10,11 +10,11 @@ import numpy as np
 from bothways.base.errors import InputError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import LocatedRow, TableList, TableSource
-from bothways.text.data.column_names import match_columns
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
 from bothways.text.data.labels import numeric_labels, parse_number
-from bothways.text.data.row_errors import OnError, RowErrorHandler, RowErrors
-from bothways.text.data.rows import open_rows
+from bothways.text.rows.column_names import match_columns
+from bothways.text.rows.row_errors import OnError, RowErrorHandler, RowErrors
+from bothways.text.rows.rows import open_rows
 
 NO_NEGATIVES = ""  # as negative_column: read no negatives
 PairObjective = Literal["auto", "pairs", "scores"]

@@ -12,8 +12,8 @@ from bothways.settings.tables_in_memory import TableList, TableRow, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Columns, find_column, find_text_columns, is_missing, read_text
 from bothways.text.data.labels import parse_number
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.text.data.row_errors import OnError, RowErrors
-from bothways.text.data.rows import read_rows
+from bothways.text.rows.row_errors import OnError, RowErrors
+from bothways.text.rows.rows import read_rows
 
 RELEVANCE_NAMES = ("relevance", "relevant", "grade", "clicked", *LABEL_NAMES)
 RANK_NAMES = ("rank", "position")

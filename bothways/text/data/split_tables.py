@@ -9,7 +9,6 @@ from typing import Any
 from bothways.base.errors import InputError, flag, id_column
 from bothways.settings.finetune import Classify, FineTune, Regress
 from bothways.settings.tables_in_memory import TableRow, TableSource, parts_of
-from bothways.text.data.column_names import rename_columns
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.label_cells import read_labels
@@ -21,8 +20,9 @@ from bothways.text.data.labels import (
     parse_label_set,
     parse_number,
 )
-from bothways.text.data.rows import form_of, open_rows
 from bothways.text.data.splits import Parts, parts_for, rarest_labels, split, split_fold, split_groups
+from bothways.text.rows.column_names import rename_columns
+from bothways.text.rows.rows import form_of, open_rows
 
 
 def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from bothways.base.errors import FileLocation, InputError, RowError, RowLocation, flag
 from bothways.settings.tables_in_memory import MemoryTable, TableList, TableSource
-from bothways.text.data.rows import open_rows, read_rows
-from bothways.text.data.text_files import JSON, file_type, read_bytes
+from bothways.text.rows.rows import open_rows, read_rows
+from bothways.text.rows.text_files import JSON, file_type, read_bytes
 
 SHOWN = 60  # characters of a text shown in a message
 NAMES: Mapping[type, str] = {str: "text", int: "a number", list: "a list", dict: "an object", bool: "true or false"}
@@ -43,7 +43,7 @@ def read_squad(
     skipped: Counter[str] | None = None,
     encoding: str | None = None,
 ) -> list[Question]:
-    """The questions of a SQuAD JSON file, or of a .jsonl, .parquet, dataset (text/data/datasets.py) or MemoryTable.
+    """The questions of a SQuAD JSON file, or of a .jsonl, .parquet, dataset (text/rows/datasets.py) or MemoryTable.
 
     Tables have columns id, question, context and answers: {text: [...], answer_start: [...]}. A question without
     answers is impossible; InputError if its is_impossible disagrees.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bothways.base.errors import InputError, flag
-from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import OUTSIDE, Sentence, is_entity_tag
+from bothways.text.rows.row_errors import RowErrors
 
 OUTSIDE_SPELLINGS = (OUTSIDE, "o", "0", "-", "_")
 SEPARATOR = "[-_:/.|]"

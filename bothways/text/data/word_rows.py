@@ -12,9 +12,9 @@ from typing import Any, Literal
 from bothways.base.errors import InputError, RowError, RowLocation, shorten
 from bothways.settings.tables_in_memory import MemoryTable, TableRow, TableSource
 from bothways.text.data.columns import find_column
-from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import Sentence
-from bothways.text.data.text_files import decoded_lines, file_type
+from bothways.text.rows.row_errors import RowErrors
+from bothways.text.rows.text_files import decoded_lines, file_type
 
 # Names of columns, in lower case and with spaces.
 WORD_NAMES = ("word", "words", "token", "tokens")

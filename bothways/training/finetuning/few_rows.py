@@ -13,7 +13,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
-from bothways.text.data.datasets import unread_splits_warning
+from bothways.text.rows.datasets import unread_splits_warning
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.budget import MARGIN
 from bothways.training.finetuning.compare import (

@@ -19,7 +19,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import fingerprint_weights
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
-from bothways.text.data.datasets import unread_splits_warning
+from bothways.text.rows.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
 from bothways.training.finetuning.baselines import BASELINES, BaselineScore, Resamples
 from bothways.training.finetuning.division import plan_minutes

@@ -25,7 +25,7 @@ from bothways.text.corpus.documents import SHORT, TAIL, Corpus, mark_held_out, s
 from bothways.text.corpus.sampler import StepSampler, sample_documents
 from bothways.text.corpus.sentence_pairs import PairTask, ranges
 from bothways.text.corpus.token_store import DocumentReader, TokenStore, open_or_build
-from bothways.text.data.datasets import HUB_PREFIX
+from bothways.text.rows.datasets import HUB_PREFIX
 from bothways.text.tokenizer.fast import BertBackend
 from bothways.text.tokenizer.learn import count_words
 from bothways.text.tokenizer.tokenizer import Tokenizer

@@ -622,7 +622,8 @@ def test_what_has_come_is_answered_before_more_comes(monkeypatch):
 
 
 def test_lines_that_keep_coming_do_not_put_off_the_answer(monkeypatch):
-    from bothways.text.data import model_inputs, standard_input
+    from bothways.text.data import model_inputs
+    from bothways.text.rows import standard_input
 
     monkeypatch.setattr(standard_input, "PAUSE", 60.0)
     monkeypatch.setattr(standard_input, "LONGEST_WAIT", 0.2)

@@ -22,8 +22,8 @@ from bothways.text.corpus.documents import Corpus, documents, mark_held_out, sam
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import class_indices
-from bothways.text.data.rows import open_rows
-from bothways.text.data.text_files import read_lines
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import read_lines
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_full_disk_is_not_reported_as_a_broken_file(file, monkeypatch):
     def no_space(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bothways.text.data.arrow_tables.copyfileobj", no_space)
+    monkeypatch.setattr("bothways.text.rows.arrow_tables.copyfileobj", no_space)
     with pytest.raises(OSError, match="No space left on device") as raised:
         read(file("a.parquet.gz", packed(content(".parquet"), ".gz")))
     assert raised.value.errno == errno.ENOSPC

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from bothways.base.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import as_source
-from bothways.text.data.annotation_files import is_annotation_file
-from bothways.text.data.annotations import LAYOUTS, Changes, read_annotation, split_words
+from bothways.text.data.annotations import Changes, read_annotation, split_words
 from bothways.text.data.examples import read_table, read_tagged
-from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tags import join_words, tags_to_spans, word_starts
+from bothways.text.rows.annotation_files import LAYOUTS, is_annotation_file
+from bothways.text.rows.row_errors import RowErrors
 
 TEXT = "Ada Lovelace was in Rome."
 SPANS = [(0, 12, "PER"), (20, 24, "LOC")]

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.base.errors import InputError, MissingFile
-from bothways.text.data import datasets as hub
 from bothways.text.data.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Table
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.labels import FLOAT32_MAX, class_indices, label_sets, numeric_labels
+from bothways.text.rows import datasets as hub
 
 
 @pytest.fixture(autouse=True)

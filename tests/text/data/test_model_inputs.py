@@ -123,7 +123,7 @@ def test_among_the_first_rows_all_columns_count(tmp_path):
 
 
 def test_reading_a_file_without_readable_rows_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr("bothways.text.data.rows.MOST_CONSECUTIVE_ERRORS", 50)
+    monkeypatch.setattr("bothways.text.rows.rows.MOST_CONSECUTIVE_ERRORS", 50)
     file = written(tmp_path / "t.jsonl", "{\n" * 60)
     with pytest.raises(InputError, match=r"t\.jsonl: row \d+ \(line 1\): .*JSON .* 50 rows"):
         list(read_texts(str(file)))

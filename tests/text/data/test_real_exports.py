@@ -21,14 +21,14 @@ import pytest
 from bothways.base.errors import InputError, LineLocation, RowError, RowLocation
 from bothways.settings import Classify, Predict
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data import text_files
 from bothways.text.data.beir import read_qrels
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.labels import check_not_blank, class_indices, numeric_labels, parse_number
 from bothways.text.data.model_inputs import ModelInput, read_questions, read_texts, resolve_columns
-from bothways.text.data.row_errors import RowErrors
-from bothways.text.data.rows import open_rows
-from bothways.text.data.text_files import decoded_lines, read_lines
+from bothways.text.rows import text_files
+from bothways.text.rows.row_errors import RowErrors
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import decoded_lines, read_lines
 
 LINES = ["text,label", "Öl für 5 €,a", "naïve “quotes”,b", "plain,a"]
 TABLE = "\n".join(LINES) + "\n"
@@ -219,7 +219,7 @@ def test_an_invalid_workbook_is_a_one_line_error(tmp_path, monkeypatch):
         packed.writestr("a", "b")
     with pytest.raises(InputError, match=r"z\.xlsx: .*workbook"):
         [*open_rows(tmp_path / "z.xlsx").read()]
-    monkeypatch.setattr("bothways.text.data.text_files.LARGEST_WORKBOOK", 100)
+    monkeypatch.setattr("bothways.text.rows.text_files.LARGEST_WORKBOOK", 100)
     with pytest.raises(InputError, match=r"t\.xlsx: .* MiB decompressed"):
         [*open_rows(file).read()]
 
@@ -426,7 +426,7 @@ def test_a_packed_bomb_takes_bounded_memory(tmp_path):
             out.write(bytes(1 << 24))
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from bothways.text.data.text_files import decoded_lines\n"
+        "from bothways.text.rows.text_files import decoded_lines\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "try: list(decoded_lines(Path(sys.argv[1])))\n"
         "except ValueError as error: print(error)\n"

@@ -7,9 +7,9 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.text.data.conll import looks_tagged
 from bothways.text.data.examples import read_tagged
-from bothways.text.data.row_errors import RowErrors
 from bothways.text.data.tag_spellings import find_spelling
 from bothways.text.data.tags import detect_scheme, plain_remark
+from bothways.text.rows.row_errors import RowErrors
 
 WORDS = ["Ada", "L.", "King", "in", "Rome"]
 IOB2 = ("B-PER", "I-PER", "I-PER", "O", "B-LOC")

@@ -10,7 +10,7 @@ from bothways.evaluation.check import read as read_checked
 from bothways.settings import Check
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.examples import read_tagged
-from bothways.text.data.row_errors import RowErrors
+from bothways.text.rows.row_errors import RowErrors
 from tests.text.data.test_real_exports import workbook
 
 SENTENCES = [(("Ada", ",", "left"), ("B-PER", "O", "O")), (("Bob", "ran"), ("B-PER", "O"))]

@@ -132,12 +132,12 @@ def test_a_model_of_texts_or_numbers_is_scikit_learns_with_its_strength(files):
         split: np.array([label == "feline" for label in part[1]], int)
         for split, part in zip("td", (train, dev), strict=True)
     }
-    rows = [tfidf.Rows(part[0], None, classes[split]) for split, part in zip("td", (train, dev), strict=True)]
+    rows = [tfidf.TextRows(part[0], None, classes[split]) for split, part in zip("td", (train, dev), strict=True)]
     ours = tfidf.fit(*rows, "classes", 2)
     theirs = peer(LogisticRegression(C=ours.strength, max_iter=300)).fit(train[0], classes["t"])
     scores_N2 = ours(dev[0])
     assert np.abs(np.diff(scores_N2)[:, 0] - theirs.decision_function(dev[0])).max() < 1e-3
-    numbers = [tfidf.Rows(part[0], None, np.array(part[2])) for part in (train, dev)]
+    numbers = [tfidf.TextRows(part[0], None, np.array(part[2])) for part in (train, dev)]
     ours = tfidf.fit(*numbers, "number")
     theirs = peer(Ridge(alpha=1 / ours.strength)).fit(train[0], train[2])
     assert np.abs(ours(dev[0])[:, 0] - theirs.predict(dev[0])).max() < 0.01
@@ -250,7 +250,7 @@ def test_texts_with_several_labels_and_pairs_have_them_too(start, files, tmp_pat
 
 @pytest.mark.parametrize("texts", [["!", " ", "?", "!"] * 3, ["\U0001f600"] * 12, ["a"] * 12])
 def test_texts_without_words_are_no_error(texts):
-    rows = tfidf.Rows(texts, None, np.arange(len(texts)) % 2)
+    rows = tfidf.TextRows(texts, None, np.arange(len(texts)) % 2)
     assert np.isfinite(tfidf.fit(rows, rows, "classes", 3)(["", "new words", "!"])[:, :2]).all()
 
 

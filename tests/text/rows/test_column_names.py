@@ -5,7 +5,7 @@ import pytest
 from bothways.base.errors import InputError, nearest_name
 from bothways.text.data.examples import read_table
 from bothways.text.data.model_inputs import read_texts
-from bothways.text.data.rows import open_rows
+from bothways.text.rows.rows import open_rows
 
 COLUMNS = ["id", "Text", "Mood of customer", "Mood of customer (old)", "Überschrift"]
 

@@ -18,7 +18,7 @@ from bothways.base.errors import InputError, RowError
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data.examples import read_table
 from bothways.text.data.model_inputs import read_texts
-from bothways.text.data.rows import read_rows
+from bothways.text.rows.rows import read_rows
 from tests.text.data.test_real_exports import workbook
 
 CSV = "id,text,label\n007,first text,a\n008,second text,b\n"

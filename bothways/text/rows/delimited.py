@@ -10,8 +10,8 @@ from typing import Any
 
 from bothways.base.errors import InputError, LineLocation, RowError, RowLocation, format_count
 from bothways.settings.tables_in_memory import RowOrError
-from bothways.text.data import text_files
-from bothways.text.data.column_names import match_columns, missing_column
+from bothways.text.rows import text_files
+from bothways.text.rows.column_names import match_columns, missing_column
 
 Records = Iterator[tuple[int, list[Any], InputError | str | None]]  # see _records
 csv.field_size_limit(1 << 25)  # characters; bounds the memory that an unclosed quote takes

@@ -9,10 +9,10 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.cli import main
 from bothways.settings.base import check_encoding
-from bothways.text.data import text_files
 from bothways.text.data.model_inputs import all_columns, read_texts
-from bothways.text.data.rows import open_rows
-from bothways.text.data.text_files import decoded_lines
+from bothways.text.rows import text_files
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.text_files import decoded_lines
 
 NAMES = {*encodings.aliases.aliases.values(), "palmos", "utf_8_sig"} - {"unicode_escape", "raw_unicode_escape"}
 NO_TEXT = ("idna", "punycode", "undefined", "rot13", "hex", "bz2", "uu", "no-such", "a\0b")

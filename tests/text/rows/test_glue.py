@@ -7,8 +7,8 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.text.data.examples import read_table
-from bothways.text.data.glue import FORMATS, detect_format
 from bothways.text.data.labels import numeric_labels
+from bothways.text.rows.glue import FORMATS, detect_format
 
 COLA = 'gj04\t1\t\tThe "cat" sat.\ngj04\t0\t*\tCat the sat.\n'
 STSB = (

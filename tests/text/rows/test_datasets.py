@@ -14,8 +14,8 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data import datasets as hub
-from bothways.text.data.datasets import HubDataset
+from bothways.text.rows import datasets as hub
+from bothways.text.rows.datasets import HubDataset
 
 TEXTS = [f"text {number}" for number in range(2503)]  # their writer makes batches of 1000
 

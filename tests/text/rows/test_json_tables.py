@@ -10,11 +10,11 @@ from bothways.evaluation.evaluate import gold_kind, is_squad_file
 from bothways.settings import Classify, Evaluate
 from bothways.settings.base import TextColumns
 from bothways.text.data.examples import read_table, read_tagged
-from bothways.text.data.json_tables import is_json_table
 from bothways.text.data.model_inputs import all_columns, read_questions, read_texts
 from bothways.text.data.pairs import read_pair_file
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.squad import read_squad
+from bothways.text.rows.json_tables import is_json_table
 
 ROWS = [{"text": f"a {row}", "label": "xy"[row % 2], "id": row} for row in range(20)]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bothways.base.errors import RowError, RowLocation, format_count
 from bothways.settings.tables_in_memory import RowOrError
-from bothways.text.data.text_files import decoded_lines, file_type
+from bothways.text.rows.text_files import decoded_lines, file_type
 
 Values = Sequence[str]  # the values of a line
 

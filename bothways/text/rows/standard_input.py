@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 from bothways.base.errors import InputError, RowLocation
 from bothways.settings.tables_in_memory import RowOrError
-from bothways.text.data.text_encodings import has_ascii_newlines, line_decoder
-from bothways.text.data.text_files import decoding_error
+from bothways.text.rows.text_encodings import has_ascii_newlines, line_decoder
+from bothways.text.rows.text_files import decoding_error
 
 PAUSE = 0.05  # seconds without a new line
 LONGEST_WAIT = 0.5  # seconds since the first unanswered line

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, cast
 from bothways.base.errors import InputError, RowError, format_count, require
 from bothways.base.paths import RemotePath
 from bothways.settings.tables_in_memory import RowOrError, TableSource, rows_from_batches
-from bothways.text.data import text_files
-from bothways.text.data.column_names import match_columns, missing_column
-from bothways.text.data.delimited import check_names
+from bothways.text.rows import text_files
+from bothways.text.rows.column_names import match_columns, missing_column
+from bothways.text.rows.delimited import check_names
 
 ARROW_FILE_HEAD = b"ARROW1"  # first bytes of an Arrow file, which a stream lacks
 ClassNames = Mapping[str, Sequence[str]]  # class names by column, for columns of class indices or lists of them

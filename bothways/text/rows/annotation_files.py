@@ -1,6 +1,6 @@
 """Files of annotated texts: .json and .jsonl as exported by spaCy, Prodigy, doccano and Label Studio.
 
-What their rows mean is in `annotations.py`.
+What the spans of a row mean is in `text/data/annotations.py`.
 """
 
 import json
@@ -12,16 +12,25 @@ from typing import Any
 
 from bothways.base.errors import InputError, RowError, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, RowOrError, TableRow, TableSource, is_annotated_pair
-from bothways.text.data.annotations import has_annotations, layouts_message, task_text
-from bothways.text.data.tags import OUTSIDE
-from bothways.text.data.text_files import decoded_lines, file_type, read_bytes
+from bothways.text.rows.text_files import decoded_lines, file_type, read_bytes
+
+SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")  # ents: spaCy's Doc.to_json
+OUTSIDE = "O"  # the tag of a word of no entity
+LAYOUTS = (  # of a row, for messages
+    '{"words": ["In", "Rome"], "tags": ["O", "B-CITY"]}',
+    '{"text": "In Rome", "entities": [{"start": 3, "end": 7, "label": "CITY"}]} (or ents, spans, label, labels)',
+    '{"text": "In Rome", "entities": [[3, 7, "CITY"]]}',
+    '["In Rome", {"entities": [[3, 7, "CITY"]]}]',
+    'Label Studio\'s {"data": {"text": "In Rome"}, "annotations": [{"result": [{"value": {"start": 3, "end": 7, '
+    '"labels": ["CITY"]}}]}]}',
+)
 
 
 def is_annotation_file(path: TableSource) -> bool:
     """Whether a file holds annotated texts, judged by its first row.
 
     Such a file is a .json with a list of them (as exported by Label Studio), with an object that holds them, or with
-    one on each line; or a .jsonl of spaCy's pairs. Lists of other records are tables (text/data/json_tables.py).
+    one on each line; or a .jsonl of spaCy's pairs. Lists of other records are tables (text/rows/json_tables.py).
     """
     if isinstance(path, MemoryTable):
         return False
@@ -169,3 +178,54 @@ def text_rows(path: Path) -> Iterator[RowOrError]:
                 yield error.with_traceback(None)
         else:
             yield where, row
+
+
+# --- one row ----------------------------------------------------------------------------------------------------------
+
+
+def layouts_message() -> str:
+    """The layouts of a row with tags, with an example of each."""
+    return f"a row of tags is {', or '.join(LAYOUTS)}"
+
+
+def has_annotations(row: TableRow) -> bool:
+    """Whether a row has a text and a list of spans, or is a task of Label Studio with annotations.
+
+    Predictions that lack their text count too, since they need another error than a row of words.
+    """
+    if is_annotated_task(row):
+        return True
+
+    key = spans_key(row)
+    spans = None if key is None else row[key]
+    if not isinstance(spans, list):
+        return False
+    if spans:
+        return isinstance(spans[0], Mapping) or ("text" in row and isinstance(spans[0], list))
+
+    # An empty list shows nothing. Beside a list of strings, it belongs to a row of words.
+    lists = [value for name, value in row.items() if name != key and isinstance(value, list) and value]
+    return "text" in row and not any(isinstance(values[0], str) for values in lists)
+
+
+def is_annotated_task(row: TableRow) -> bool:
+    """Whether an object is a task of Label Studio with a list of annotations, which may be empty."""
+    return isinstance(row.get("data"), Mapping) and isinstance(row.get("annotations"), list)
+
+
+def spans_key(row: TableRow) -> str | None:
+    """The first key of spans that holds a list; else the first one, for the error; None if the row has none."""
+    keys = [key for key in SPAN_KEYS if key in row]
+    first = keys[0] if keys else None
+    return next((key for key in keys if isinstance(row[key], list)), first)
+
+
+def task_text(where: str, data: Mapping[str, Any]) -> Any:
+    """The value "text" of the data of a task of Label Studio, else its only string."""
+    if "text" in data:
+        return data["text"]
+
+    strings = [value for value in data.values() if isinstance(value, str)]
+    if len(strings) != 1:
+        raise RowError(where, f"no 'text' in data (there are: {', '.join(data) or 'none'}); name the text so")
+    return strings[0]

@@ -11,9 +11,9 @@ from typing import Any
 
 from bothways.base.errors import InputError, RowLocation, needs_package
 from bothways.settings.tables_in_memory import MemoryTable, RowOrError, TableSource
-from bothways.text.data.arrow_tables import class_names, with_class_names
-from bothways.text.data.column_names import match_columns, missing_column
-from bothways.text.data.text_files import ARROW
+from bothways.text.rows.arrow_tables import class_names, with_class_names
+from bothways.text.rows.column_names import match_columns, missing_column
+from bothways.text.rows.text_files import ARROW
 
 HUB_PREFIX = "hf:"
 HUB_NAME = r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[^@:]+))?(@(?P<split>[\w.-]+))?"

@@ -10,7 +10,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.cli import main
-from bothways.text.data.text_files import read_bytes, read_lines
+from bothways.text.rows.text_files import read_bytes, read_lines
 
 FIRST = "".join(f'{{"text": "a cat {n}", "label": "{n % 2}", "predicted": "1"}}\n' for n in range(300)).encode()
 SECOND = FIRST.replace(b"cat", b"dog")

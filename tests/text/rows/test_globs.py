@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.text.data import globs
-from bothways.text.data.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
+from bothways.text.rows import globs
+from bothways.text.rows.globs import LONGEST, Chooser, parse_pattern, parse_patterns, split_path
 from tests.steps import count_lines
 
 PATHS = ["a", "b/", "b/a", "b/c/", "b/c/a", "b/c/d.md", "ab", "a b", "a]b", "a*b", "x.md", "b/x.md", ".h", "b/.h"]

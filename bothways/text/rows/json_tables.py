@@ -11,7 +11,7 @@ from typing import Any
 
 from bothways.base.errors import InputError, RowError, RowLocation
 from bothways.settings.tables_in_memory import MemoryTable, RowOrError, TableRow, TableSource
-from bothways.text.data.text_files import JSON, decoded_lines, file_type, read_bytes
+from bothways.text.rows.text_files import JSON, decoded_lines, file_type, read_bytes
 
 SQUAD_KEYS = (b'"paragraphs"', b'"qas"')
 LAYOUTS = 'a list of objects, {"data": [...]} with such a list, or an object per line'

@@ -26,13 +26,13 @@ from bothways.base.errors import (
     require,
 )
 from bothways.base.paths import RemotePath
-from bothways.text.data import text_encodings
-from bothways.text.data.globs import GlobPattern
+from bothways.text.rows import text_encodings
+from bothways.text.rows.globs import GlobPattern
 
 FILE_TYPES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 XLSX = ".xlsx"
 ARROW = ".arrow"  # read if named, or as part of a saved dataset
-JSON = ".json"  # a table (text/data/json_tables.py), annotated texts, or SQuAD's questions
+JSON = ".json"  # a table (text/rows/json_tables.py), annotated texts, or SQuAD's questions
 EXPLICIT_TYPES = (ARROW, XLSX)  # read if named, but not searched for in folders
 CONVERSIONS = {  # of types that are not read
     ".spacy": "the binary form of spaCy; write JSON lines with it: a line json.dumps(doc.to_json()) for each doc of "

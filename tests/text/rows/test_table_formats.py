@@ -17,9 +17,9 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.settings.tables_in_memory import as_source
-from bothways.text.data.arrow_tables import read_schema
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.model_inputs import read_texts
+from bothways.text.rows.arrow_tables import read_schema
 from tests.guides import code_in, table_of
 
 ROWS = [

@@ -19,8 +19,8 @@ from bothways.settings.tables_in_memory import (
     TableRow,
     TableSource,
 )
-from bothways.text.data.annotation_files import is_annotation_file, text_rows
-from bothways.text.data.arrow_tables import (
+from bothways.text.rows.annotation_files import is_annotation_file, text_rows
+from bothways.text.rows.arrow_tables import (
     needed_columns,
     read_arrow,
     read_parquet,
@@ -28,12 +28,12 @@ from bothways.text.data.arrow_tables import (
     stored_classes,
     with_class_names,
 )
-from bothways.text.data.datasets import HUB_PREFIX, HubDataset, arrow_files
-from bothways.text.data.delimited import read_delimited, read_sheet
-from bothways.text.data.glue import FileFormat, detect_format, format_rows
-from bothways.text.data.json_tables import is_json_table, read_json, read_json_lines
-from bothways.text.data.row_errors import RowErrorHandler, raise_error
-from bothways.text.data.text_files import ARROW, JSON, XLSX, check_file_type, decoded_lines, file_type, open_file
+from bothways.text.rows.datasets import HUB_PREFIX, HubDataset, arrow_files
+from bothways.text.rows.delimited import read_delimited, read_sheet
+from bothways.text.rows.glue import FileFormat, detect_format, format_rows
+from bothways.text.rows.json_tables import is_json_table, read_json, read_json_lines
+from bothways.text.rows.row_errors import RowErrorHandler, raise_error
+from bothways.text.rows.text_files import ARROW, JSON, XLSX, check_file_type, decoded_lines, file_type, open_file
 
 FIRST_ROWS = 64  # rows that determine which columns a source has
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one

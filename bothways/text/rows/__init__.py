@@ -1,0 +1,1 @@
+"""Reading sources: files, datasets and tables in memory -> located rows of values."""
