@@ -26,9 +26,10 @@ from bothways.model.parameters import inference_copy
 from bothways.model.transforms import AddAdapter, FakeInt8, Transform, apply_all
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.regress import Regression
+from bothways.tasks.batch_plan import EPOCHS, BatchPlan, Epoch, Examples
+from bothways.tasks.regress.training import Regression
 from bothways.tasks.texts import TextTask
-from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
+from bothways.tasks.training_task import Distilled, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.budget import Budget

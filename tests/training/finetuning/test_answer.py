@@ -4,6 +4,7 @@ after it."""
 import csv
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,9 @@ from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate
-from bothways.tasks import answer, losses
+from bothways.tasks import losses
+from bothways.tasks.answer.files import read_splits
+from bothways.tasks.answer.training import Answering
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import squad
@@ -99,7 +102,7 @@ def test_answers_are_learned(result):
 
 
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
-    task = answer.Answering.build(settings, checkpoint.load(settings.model))
+    task = Answering.build(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model_directory, dtype="float32")
     (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     questions = task.questions["test"]
@@ -175,7 +178,7 @@ def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, to
 def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at_cls(settings, tmp_path):
     file = write(tmp_path / "long.json", squad(6, 12, length=300))
     changed = replace(settings, train=file, dev=None, test=None, window=90, overlap=20)
-    task = answer.Answering.build(replace(changed, dev=file, test=file), checkpoint.load(changed.model))
+    task = Answering.build(replace(changed, dev=file, test=file), checkpoint.load(changed.model))
     windows, rows = task.windows["train"], iter(task.data["train"].rows)
     for parts, question in zip(windows, task.questions["train"], strict=True):
         own = [next(rows) for _ in parts]
@@ -186,7 +189,7 @@ def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at
 
 
 def test_the_loss_is_that_of_transformers(make_model, settings, global_seed):
-    task = answer.Answering.build(settings, checkpoint.load(settings.model))
+    task = Answering.build(settings, checkpoint.load(settings.model))
     batch = task.data["dev"].batch([3, 1, 8])
     scores_T2 = torch.randn(batch.num_tokens, 2)
     total, number = losses.span_loss(scores_T2, batch.labels, batch.lengths.tolist())
@@ -208,7 +211,7 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out_with_a_message
 
 
 def test_one_file_is_divided_by_passages(settings):
-    splits = answer.read_splits(replace(settings, dev=None, test=None), answer.Counter())
+    splits = read_splits(replace(settings, dev=None, test=None), Counter())
     contexts = {split: {one.context for one in questions} for split, questions in splits.items()}
     assert sum(map(len, splits.values())) == 400
     assert not contexts["train"] & contexts["dev"] and not contexts["train"] & contexts["test"]

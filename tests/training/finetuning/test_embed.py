@@ -13,11 +13,13 @@ from bothways.base.errors import InputError
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.model.losses import forward_losses
-from bothways.tasks import embed, forward
-from bothways.tasks.embed import read_pairs
-from bothways.tasks.forward import text_vectors
+from bothways.tasks import forward
+from bothways.tasks.embed.examples import PairExamples, text_ids
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.embed.forward import text_vectors
+from bothways.tasks.embed.scoring import rank_pairs
+from bothways.tasks.embed.training import Embedding, check_dims, score_range
 from bothways.tasks.losses import ranking_loss
-from bothways.tasks.pair_examples import PairExamples, text_ids
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.near_duplicates import text_key
 from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
@@ -71,7 +73,7 @@ def figures_of(result):
 
 
 def task_of(settings):
-    return embed.Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
+    return Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
 
 
 def test_texts_learn_to_find_their_pairs(result):
@@ -145,7 +147,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model_directory, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        scores[name] = metrics.ranking_scores(*embed.rank_pairs(vectors[..., :2], ids_2N))["ndcg@10"]
+        scores[name] = metrics.ranking_scores(*rank_pairs(vectors[..., :2], ids_2N))["ndcg@10"]
     assert scores["trained"] > scores["not"] + 0.1
     assert scores["trained"] == pytest.approx(figures_of(trained)["test"]["ndcg@10_2"], abs=1e-6)
 
@@ -288,7 +290,7 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
         }
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
         total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
-    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH.numpy(), ids_2N))
+    scores = metrics.ranking_scores(*rank_pairs(vectors_2NH.numpy(), ids_2N))
     assert scores["queries"] == len(texts) == 34
     assert scores["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
 
@@ -331,7 +333,7 @@ def test_each_query_searches_all_other_texts_of_the_split(name):
     texts = SEARCHED[name]
     shape = len(texts), len(texts[0]), 7
     vectors_RNH = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_RNH.numpy(), text_ids(texts)))
+    scores = metrics.ranking_scores(*rank_pairs(vectors_RNH.numpy(), text_ids(texts)))
     assert scores["ndcg@10"] == pytest.approx(ndcg(vectors_RNH, texts), rel=1e-6)
     assert scores["queries"] == len({text_key(text) for text in texts[0]})
 
@@ -373,19 +375,19 @@ def test_texts_that_match_a_query_in_any_row_do_not_push_it_away(rows, ignored, 
 
 
 def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
-    assert embed.check_dims((16, 8, 16), 24) == (8, 16, 24) and embed.check_dims((), 24) == (24,)
+    assert check_dims((16, 8, 16), 24) == (8, 16, 24) and check_dims((), 24) == (24,)
     for wrong in (0, 25):
         with pytest.raises(InputError, match=rf"matryoshka_dims \({wrong}\) .*\(24\)"):
-            embed.check_dims((8, wrong), 24)
+            check_dims((8, wrong), 24)
 
 
 @pytest.mark.parametrize(
     ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
 )
 def test_scores_that_can_be_cosines_stay_and_others_are_scaled_to_0_to_1(scores, expected):
-    assert embed.score_range(np.array(scores), "pairs.csv") == expected
+    assert score_range(np.array(scores), "pairs.csv") == expected
     with pytest.raises(InputError, match=" 3;.*--objective pairs"):
-        embed.score_range(np.array([3.0, 3.0]), "pairs.csv")
+        score_range(np.array([3.0, 3.0]), "pairs.csv")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bothways.model.checkpoint.changes.new_head import with_head
 from bothways.model.linear import linear_head, tfidf
 from bothways.model.losses import classification_loss
 from bothways.settings import Classify, Regress, TrainEmbed
-from bothways.tasks.classify import ClassScoring
+from bothways.tasks.classify.scoring import ClassScoring
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan, training
 from bothways.training.finetuning import gain as gain_module

@@ -11,7 +11,7 @@ from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Regress
-from bothways.tasks import regress
+from bothways.tasks.regress.training import Regression
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan
@@ -72,7 +72,7 @@ def test_the_metrics_of_the_run_are_those_of_the_saved_model(run):
 def test_the_page_shows_the_table_s_own_numbers(settings, result, table):
     rows = [{**row, "score": row["score"] * 1000 + 1.25} for row in rows_of(1, 40)]
     settings = replace(settings, dev=table(rows))
-    task = regress.Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    task = Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
     outputs = task.scoring.outputs(checkpoint.load(result.model_directory).model, "dev")
     _, mistakes = task.view.sections(task.scoring.predictions("dev", outputs))
     assert [mistake.gold for mistake in mistakes.cases] == [row["score"] for row in rows]

@@ -17,8 +17,10 @@ from bothways.measure.metrics.intervals import difference_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Rerank
 from bothways.tasks.losses import list_loss
-from bothways.tasks.rerank import MRR, NDCG, RerankTraining, ranked_scores, read_ranking_tables
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
+from bothways.tasks.rerank.files import read_ranking_tables
+from bothways.tasks.rerank.scoring import MRR, NDCG, ranked_scores
+from bothways.tasks.rerank.training import RerankTraining
 from bothways.training.finetuning.baselines import Resamples
 from bothways.training.finetuning.refusal import refusal
 from bothways.training.finetuning.seeds import SeedResult

@@ -11,7 +11,7 @@ import bothways
 from bothways.base.errors import InputError, MissingFile
 from bothways.cli.main import main
 from bothways.settings import Classify, Regress, Tag
-from bothways.tasks.classify import ClassView
+from bothways.tasks.classify.report import ClassView
 from bothways.training.pretraining.result import PretrainingResult
 
 pytestmark = pytest.mark.slow
