@@ -122,38 +122,6 @@ class Distilled:
 
 
 @dataclass(frozen=True)
-class Summary(ABC):
-    """Facts about the rows of all splits."""
-
-    task: TrainingTask
-
-    @abstractmethod
-    def num_rows(self, split: str) -> int:
-        """Number of texts, sentences, questions or pairs."""
-
-    @abstractmethod
-    def lengths(self, split: str) -> Sequence[int]:
-        """Tokens of each whole text (or pair that is encoded together)."""
-
-    @abstractmethod
-    def lines(self) -> Iterator[str]:
-        """A description of the data."""
-
-    def describe(self) -> str:
-        """A description of the data with its warnings, in a few lines."""
-        return "\n".join([*self.lines(), *self.warnings])
-
-    @property
-    @abstractmethod
-    def warnings(self) -> list[str]:
-        """Warnings about the data."""
-
-    @property
-    def num_development_rows(self) -> int:
-        return self.num_rows("train") + self.num_rows("dev")
-
-
-@dataclass(frozen=True)
 class Scoring(ABC):
     """Outputs of a model for all examples of a split, and their scores.
 
@@ -226,8 +194,9 @@ class Scoring(ABC):
         return None
 
 
-class ReportView:
-    """The sections about predictions on the report page.
+@dataclass(frozen=True)
+class TaskReport(ABC):
+    """What a run tells of its rows: numbers and warnings about them, mistakes in predictions, likely label errors.
 
     label_issue_criterion: the condition for a likely label error; "" for a task without `label_issues`.
     label_issue_parts: what each of its label issues has besides a text: "pair" (a second one), "span" (the part of the
@@ -236,6 +205,32 @@ class ReportView:
 
     label_issue_criterion: ClassVar[str] = ""
     label_issue_parts: ClassVar[tuple[str, ...]] = ()
+    task: TrainingTask
+
+    @abstractmethod
+    def num_rows(self, split: str) -> int:
+        """Number of texts, sentences, questions or pairs."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Sequence[int]:
+        """Tokens of each whole text (or pair that is encoded together)."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """A description of the data."""
+
+    def describe(self) -> str:
+        """A description of the data with its warnings, in a few lines."""
+        return "\n".join([*self.lines(), *self.warnings])
+
+    @property
+    @abstractmethod
+    def warnings(self) -> list[str]:
+        """Warnings about the data."""
+
+    @property
+    def num_development_rows(self) -> int:
+        return self.num_rows("train") + self.num_rows("dev")
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""
@@ -307,18 +302,13 @@ class TrainingTask(ABC):
 
     @property
     @abstractmethod
-    def summary(self) -> Summary:
-        """Numbers and warnings about the rows."""
+    def report(self) -> TaskReport:
+        """Numbers and warnings about the rows, mistakes, and likely label errors."""
 
     @property
     def metric(self) -> str:
         """The metric to report and to select weights by; higher is better."""
         return self.scoring.metric
-
-    @property
-    def view(self) -> ReportView:
-        """Mistakes and label errors, for the report."""
-        return ReportView()
 
     @property
     def transforms(self) -> Sequence[Transform]:

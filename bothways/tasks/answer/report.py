@@ -24,10 +24,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AnswerView(training_task.ReportView):
+class AnswerReport(training_task.TaskReport):
     label_issue_criterion: ClassVar[str] = "it is as confident in another answer as it is in correct ones on average"
     label_issue_parts: ClassVar[tuple[str, ...]] = ("pair",)
     task: Answering
+
+    def num_rows(self, split: str) -> int:
+        return len(self.task.questions[split])
+
+    @property
+    def warnings(self) -> list[str]:
+        """Questions that were left out, and overlap of splits."""
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.task.skipped.items())
+        passages = {question.context for questions in self.task.questions.values() for question in questions}
+        key_by_passage = {passage: text_key(passage) for passage in passages}
+        keys = {
+            split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
+            for split, questions in self.task.questions.items()
+        }
+        return [*([f"left out: {skipped}"] if skipped else []), *overlap_warnings(keys)]
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return [*map(whole_length, self.task.windows[split])]
+
+    def lines(self) -> Iterator[str]:
+        for split, questions in self.task.questions.items():
+            num_impossible = sum(question.impossible for question in questions)
+            num_passages = len({question.context for question in questions})
+            num_long = sum(len(windows) > 1 for windows in self.task.windows[split])
+            yield (
+                f"{split}: {format_count(len(questions), 'question')} about "
+                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an answer; with "
+                f"their passages {training_task.describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
+            )
 
     @cached_property
     def question_by_location(self) -> dict[str, Question]:
@@ -96,37 +125,3 @@ class AnswerView(training_task.ReportView):
             )
 
         return issues
-
-
-@dataclass(frozen=True)
-class QuestionSummary(training_task.Summary):
-    task: Answering
-
-    def num_rows(self, split: str) -> int:
-        return len(self.task.questions[split])
-
-    @property
-    def warnings(self) -> list[str]:
-        """Questions that were left out, and overlap of splits."""
-        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.task.skipped.items())
-        passages = {question.context for questions in self.task.questions.values() for question in questions}
-        key_by_passage = {passage: text_key(passage) for passage in passages}
-        keys = {
-            split: [(text_key(question.question), key_by_passage[question.context]) for question in questions]
-            for split, questions in self.task.questions.items()
-        }
-        return [*([f"left out: {skipped}"] if skipped else []), *overlap_warnings(keys)]
-
-    def lengths(self, split: str) -> Sequence[int]:
-        return [*map(whole_length, self.task.windows[split])]
-
-    def lines(self) -> Iterator[str]:
-        for split, questions in self.task.questions.items():
-            num_impossible = sum(question.impossible for question in questions)
-            num_passages = len({question.context for question in questions})
-            num_long = sum(len(windows) > 1 for windows in self.task.windows[split])
-            yield (
-                f"{split}: {format_count(len(questions), 'question')} about "
-                f"{format_count(num_passages, 'passage')}, {num_impossible:,} without an answer; with "
-                f"their passages {training_task.describe_lengths(self.lengths(split))}; {num_long:,} read in windows"
-            )

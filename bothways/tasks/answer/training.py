@@ -14,7 +14,7 @@ from bothways.settings.finetune import Answer
 from bothways.tasks import training_task
 from bothways.tasks.answer.examples import AnswerWindows, read_windows, target_rows
 from bothways.tasks.answer.files import read_splits
-from bothways.tasks.answer.report import AnswerView, QuestionSummary
+from bothways.tasks.answer.report import AnswerReport
 from bothways.tasks.answer.scoring import SpanObjective, SpanScoring
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.linear_baselines import best_matching_sentence
@@ -147,5 +147,4 @@ class Answering(training_task.TrainingTask):
         return {name: metrics_by_split["dev"][name]} if name in metrics_by_split["dev"] else {}
 
     scoring = cached_property(SpanScoring)
-    view = cached_property(AnswerView)
-    summary = cached_property(QuestionSummary)
+    report = cached_property(AnswerReport)

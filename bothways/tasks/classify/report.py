@@ -13,7 +13,7 @@ from bothways.measure import metrics, report
 from bothways.measure.metrics.label_errors import doubtful_labels, label_set_errors
 from bothways.tasks import training_task
 from bothways.tasks.scores import Predictions, probability_column
-from bothways.tasks.texts import TextView
+from bothways.tasks.texts import TextReport
 
 if TYPE_CHECKING:
     from bothways.tasks.classify.training import Classification
@@ -23,7 +23,7 @@ NUM_FREQUENT = 5  # classes that are listed if there are more
 
 
 @dataclass(frozen=True)
-class ClassView(TextView):
+class ClassReport(TextReport):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
     task: Classification
 

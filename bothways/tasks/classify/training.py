@@ -15,7 +15,7 @@ from bothways.model.linear.regressions import Kind, Score
 from bothways.settings.finetune import Classify
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL
-from bothways.tasks.classify.report import ClassView, describe_counts
+from bothways.tasks.classify.report import ClassReport, describe_counts
 from bothways.tasks.classify.scoring import ClassObjective, ClassScoring, balanced_weights
 from bothways.tasks.linear_baselines import fit_linear_baselines, fit_tfidf, predict_out_of_fold
 from bothways.tasks.novelty import scope_of
@@ -125,7 +125,7 @@ class Classification(TextTask):
 
     tfidf_model = cached_property(fit_tfidf)
     scoring = cached_property(ClassScoring)
-    view = cached_property(ClassView)
+    report = cached_property(ClassReport)
 
     def find_warnings(self) -> list[str]:
         several = self.settings.multi_label

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PairSummary(training_task.Summary):
+class PairReport(training_task.TaskReport):
     task: Embedding
 
     def num_rows(self, split: str) -> int:

@@ -22,7 +22,7 @@ from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL, Floats
 from bothways.tasks.batch_plan import BATCH_TOKENS, BatchPlan
 from bothways.tasks.embed.examples import PairExamples
-from bothways.tasks.embed.report import PairSummary
+from bothways.tasks.embed.report import PairReport
 from bothways.tasks.embed.scoring import PairObjective, PairScoring, distinct_rows, rank_by_scores
 from bothways.tasks.pooling import pooling_name
 from bothways.text.data.pairs import TextPairs
@@ -197,7 +197,7 @@ class Embedding(training_task.TrainingTask):
         return sum(len(part) == 1 for rows in steps for part in plan.micro_batches(rows, sizes))
 
     scoring = cached_property(PairScoring)
-    summary = cached_property(PairSummary)
+    report = cached_property(PairReport)
 
 
 def reduce_dimensions(vectors_RNH: Tensor, size: int) -> Tensor:

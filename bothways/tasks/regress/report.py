@@ -8,11 +8,11 @@ from typing import ClassVar
 from bothways.measure import report
 from bothways.measure.metrics.label_errors import OUTLIER_DEVIATIONS, find_outliers
 from bothways.tasks.scores import Predictions
-from bothways.tasks.texts import TextView
+from bothways.tasks.texts import TextReport
 
 
 @dataclass(frozen=True)
-class NumberView(TextView):
+class NumberReport(TextReport):
     label_issue_criterion: ClassVar[str] = (
         f"its error is more than {OUTLIER_DEVIATIONS:g} robust standard deviations of all errors"
     )

@@ -12,7 +12,7 @@ import numpy as np
 from bothways.base.errors import InputError
 from bothways.settings.finetune import Regress
 from bothways.tasks.linear_baselines import fit_linear_baselines, fit_tfidf, predict_out_of_fold
-from bothways.tasks.regress.report import NumberView
+from bothways.tasks.regress.report import NumberReport
 from bothways.tasks.regress.scoring import NumberObjective, NumberScoring
 from bothways.tasks.scores import Predictions
 from bothways.tasks.text_examples import TextExamples
@@ -135,7 +135,7 @@ class Regression(TextTask):
 
     tfidf_model = cached_property(fit_tfidf)
     scoring = cached_property(NumberScoring)
-    view = cached_property(NumberView)
+    report = cached_property(NumberReport)
 
     def describe_targets(self, split: str) -> str:
         low, median, high = np.percentile(numeric_labels(self.tables[split]), [0, 50, 100])

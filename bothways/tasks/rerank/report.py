@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RankSummary(training_task.Summary):
+class RankReport(training_task.TaskReport):
     task: RerankTraining
 
     def num_rows(self, split: str) -> int:

@@ -19,7 +19,7 @@ from bothways.tasks import training_task
 from bothways.tasks.arrays import Floats
 from bothways.tasks.rerank.decoding import Reranking
 from bothways.tasks.rerank.examples import RankExamples
-from bothways.tasks.rerank.report import RankSummary
+from bothways.tasks.rerank.report import RankReport
 from bothways.tasks.rerank.scoring import BY_TFIDF, NO_RERANKING, ListObjective, ListScoring
 from bothways.text.data.rankings import RankedPassages, ranks_by_score
 
@@ -132,4 +132,4 @@ class RerankTraining(training_task.TrainingTask):
         return {"reads_pairs": True, **replace(self.reranking, weight=weight).to_json()}
 
     scoring = cached_property(ListScoring)
-    summary = cached_property(RankSummary)
+    report = cached_property(RankReport)

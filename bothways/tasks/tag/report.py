@@ -24,10 +24,53 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TagView(training_task.ReportView):
+class TagReport(training_task.TaskReport):
     label_issue_criterion: ClassVar[str] = report.CONFIDENT_LEARNING
     label_issue_parts: ClassVar[tuple[str, ...]] = ("span",)
     task: Tagging
+
+    def num_rows(self, split: str) -> int:
+        return len(self.task.texts[split].sentences)
+
+    def lengths(self, split: str) -> Sequence[int]:
+        return self.task.texts[split].lengths
+
+    def lines(self) -> Iterator[str]:
+        for split, tagged in self.task.texts.items():
+            num_words = sum(len(sentence.words) for sentence in tagged.sentences)
+            spans = (tags_to_spans(sentence.tags, self.task.tagset.scheme) for sentence in tagged.sentences)
+            counts = Counter(span.label for span in chain.from_iterable(spans))
+            labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
+            yield (
+                f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as "
+                f"{len(tagged.texts):,} texts, {training_task.describe_lengths(tagged.lengths)}; "
+                f"{tagged.num_long:,} read in windows\n  {labels}"
+            )
+
+    @property
+    def warnings(self) -> list[str]:
+        sentences = {split: tagged.sentences for split, tagged in self.task.texts.items()}
+        keys = {split: [*map(sentence_key, rows)] for split, rows in sentences.items()}
+        warnings = [*self.task.notes, *overlap_warnings(keys)]
+        if self.task.tagset.plain and self.task.settings.scheme == "auto":
+            warnings.append(plain_remark(sentence.tags for sentence in sentences["train"]))
+
+        for split, rows in sentences.items():
+            if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
+                examples = ", ".join([*unknown][:9])
+                warnings.append(
+                    f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
+                    "can be predicted"
+                )
+
+        for split, illegal in self.task.illegal.items():
+            if illegal:
+                warnings.append(
+                    f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
+                    f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
+                )
+
+        return warnings
 
     def texts(self, where: Sequence[str]) -> Mapping[str, list[Any]]:
         """The words of a sentence, separated by spaces."""
@@ -101,54 +144,6 @@ class TagView(training_task.ReportView):
     def sentence_by_location(self) -> dict[str, Sentence]:
         """Sentences by location."""
         return {sentence.where: sentence for texts in self.task.texts.values() for sentence in texts.sentences}
-
-
-@dataclass(frozen=True)
-class TagSummary(training_task.Summary):
-    task: Tagging
-
-    def num_rows(self, split: str) -> int:
-        return len(self.task.texts[split].sentences)
-
-    def lengths(self, split: str) -> Sequence[int]:
-        return self.task.texts[split].lengths
-
-    def lines(self) -> Iterator[str]:
-        for split, tagged in self.task.texts.items():
-            num_words = sum(len(sentence.words) for sentence in tagged.sentences)
-            spans = (tags_to_spans(sentence.tags, self.task.tagset.scheme) for sentence in tagged.sentences)
-            counts = Counter(span.label for span in chain.from_iterable(spans))
-            labels = ", ".join(f"{escape_line(label)} {count:,}" for label, count in sorted(counts.items()))
-            yield (
-                f"{split}: {len(tagged.sentences):,} sentences of {num_words:,} words, read as "
-                f"{len(tagged.texts):,} texts, {training_task.describe_lengths(tagged.lengths)}; "
-                f"{tagged.num_long:,} read in windows\n  {labels}"
-            )
-
-    @property
-    def warnings(self) -> list[str]:
-        sentences = {split: tagged.sentences for split, tagged in self.task.texts.items()}
-        keys = {split: [*map(sentence_key, rows)] for split, rows in sentences.items()}
-        warnings = [*self.task.notes, *overlap_warnings(keys)]
-        if self.task.tagset.plain and self.task.settings.scheme == "auto":
-            warnings.append(plain_remark(sentence.tags for sentence in sentences["train"]))
-
-        for split, rows in sentences.items():
-            if unknown := Counter(tag for row in rows for tag in row.tags if tag not in self.task.tagset.names):
-                examples = ", ".join([*unknown][:9])
-                warnings.append(
-                    f"{split}: {unknown.total():,} words have tags that are not in train ({examples}), so none of them "
-                    "can be predicted"
-                )
-
-        for split, illegal in self.task.illegal.items():
-            if illegal:
-                warnings.append(
-                    f"{split}: {len(illegal):,} of {len(sentences[split]):,} sentences have tags that the scheme does "
-                    f"not allow, the first at {illegal[0].where}; they are read as in conlleval"
-                )
-
-        return warnings
 
 
 def entity_spans(words: Sequence[str], tags: Sequence[str]) -> list[report.Highlight]:

@@ -22,7 +22,7 @@ from bothways.tasks.tag.examples import (
     read_tagset,
     transfer_scores,
 )
-from bothways.tasks.tag.report import TagSummary, TagView
+from bothways.tasks.tag.report import TagReport
 from bothways.tasks.tag.scoring import TagObjective, TagScoring
 from bothways.text.data.split_tables import read_unlabelled
 from bothways.text.data.tags import Sentence, find_illegal_tag
@@ -175,5 +175,4 @@ class Tagging(training_task.TrainingTask):
         yield training_task.Baseline("frozen states + logistic regression", self.scoring.predictions(split, outputs))
 
     scoring = cached_property(TagScoring)
-    view = cached_property(TagView)
-    summary = cached_property(TagSummary)
+    report = cached_property(TagReport)

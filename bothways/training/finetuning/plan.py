@@ -284,8 +284,8 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     rows = ScoredRows(settings, task, partial(build_task, settings))
 
     # Test rows with their own file are not among the rows that linear models may be fitted to.
-    num_test = 0 if settings.test or "test" not in task.data else task.summary.num_rows("test")
-    num_rows = task.summary.num_development_rows + num_test
+    num_test = 0 if settings.test or "test" not in task.data else task.report.num_rows("test")
+    num_rows = task.report.num_development_rows + num_test
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
@@ -487,7 +487,7 @@ def training_options(
         learning_rate=rate,
         warmup=settings.warmup,
         best_by=task.metric,
-        best_rows=task.summary.num_rows("dev") if "dev" in task.data else 0,
+        best_rows=task.report.num_rows("dev") if "dev" in task.data else 0,
         evaluate_first=evaluate_first,
         keeps_initial=keeps_initial,
         checkpoint_every=settings.checkpoint_every,

@@ -79,9 +79,9 @@ def test_an_answer_without_any_token_is_an_error_or_left_out_with_a_message(sett
     changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
         run_task(changed)
-    summary = make_plan(replace(changed, on_error="skip")).task.summary
-    assert summary.num_rows("train") == 29
-    assert ", longest " in summary.describe() and "left out: 1 answers" in summary.describe()
+    report = make_plan(replace(changed, on_error="skip")).task.report
+    assert report.num_rows("train") == 29
+    assert ", longest " in report.describe() and "left out: 1 answers" in report.describe()
     content["data"][0]["paragraphs"] = [paragraph]
     none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
@@ -104,7 +104,7 @@ def test_answers_are_learned(result):
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
     task = Answering.build(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model_directory, dtype="float32")
-    (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
+    (mistakes,) = task.report.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     questions = task.questions["test"]
     answers = model.answer([one.question for one in questions], [one.context for one in questions])
     wrong = [
@@ -154,7 +154,7 @@ def test_the_first_message_counts_questions_without_an_answer(settings, tmp_path
     content = squad(3, 50, impossible=0.4)
     absent = sum(paragraph["qas"][0]["is_impossible"] for paragraph in content["data"][0]["paragraphs"])
     train = write(tmp_path / "train.json", content)
-    described = make_plan(replace(settings, train=train, test=None)).task.summary.describe()
+    described = make_plan(replace(settings, train=train, test=None)).task.report.describe()
     assert re.search(rf"\b{absent} .*without an answer", described)
 
 
@@ -206,8 +206,8 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out_with_a_message
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
         run_task(replace(settings, train=file, out=tmp_path / "run"))
-    summary = make_plan(replace(settings, train=file, on_error="skip")).task.summary
-    assert summary.num_rows("train") == 29 and "left out: 1 " in summary.describe()
+    report = make_plan(replace(settings, train=file, on_error="skip")).task.report
+    assert report.num_rows("train") == 29 and "left out: 1 " in report.describe()
 
 
 def test_one_file_is_divided_by_passages(settings):

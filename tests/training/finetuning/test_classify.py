@@ -132,7 +132,7 @@ def test_probabilities_beyond_those_that_are_stored_are_empty_but_for_that_of_th
     monkeypatch.setattr(scoring, "NUM_STORED", 1)
     task = Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
     scores_NC = np.tile(np.array([0.0, 1.0, 3.0], np.float32), (61, 1))
-    columns = task.view.columns(task.scoring.predictions("test", scores_NC))
+    columns = task.report.columns(task.scoring.predictions("test", scores_NC))
     names = ("canine", "feline", "none")
     for row, gold in enumerate(columns["gold"]):
         filled = {name for name in names if columns[f"probability_{name}"][row] != ""}
@@ -150,7 +150,7 @@ def test_very_many_classes_are_summarized(settings):
     rows = [f"class {index % 700:03}" for index in range(2100)] + ["class 013"] * 5 + ["class 999"]
     split = {"train": table_of(rows), "dev": table_of(["class 013", "class 999"])}
     task = Classification.build(settings, checkpoint.load(settings.model), split)
-    lines = task.summary.describe().splitlines()
+    lines = task.report.describe().splitlines()
     assert lines[1] == (
         "  701 classes, the most frequent: class 013 8, class 000 3, class 001 3, class 002 3, class 003 3; "
         "0 with no texts, 1 with 1 text"
@@ -631,7 +631,7 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
     task = Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model_directory, dtype="float32")
-    confusion, labels, _, refusals, mistakes = task.view.sections(
+    confusion, labels, _, refusals, mistakes = task.report.sections(
         task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
     )
     gold, predicted = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]

@@ -109,7 +109,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
 
 
 def test_the_first_message_has_the_range_of_the_scores_and_the_pairs_that_splits_share(scored):
-    described = task_of(scored).summary.describe()
+    described = task_of(scored).report.describe()
     assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in described
 
 
@@ -253,8 +253,8 @@ def test_pairs_alone_in_their_step_are_an_error_or_reported(pairs):
     with pytest.raises(InputError, match=r"batch_tokens \(8\) "):
         task_of(replace(pairs, batch_size=None, batch_tokens=8))
     task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
-    assert task.num_isolated and f"{task.num_isolated} pairs are alone" in task.summary.describe()
-    assert "alone" not in task_of(pairs).summary.describe()
+    assert task.num_isolated and f"{task.num_isolated} pairs are alone" in task.report.describe()
+    assert "alone" not in task_of(pairs).report.describe()
 
 
 def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):
@@ -397,7 +397,7 @@ def test_negatives_are_read_and_compete(pairs, table):
     rows = [{**row, "negative": f"{index} sat"} for index, row in enumerate(rows_of(0, 40))]
     settings = replace(pairs, train=table(rows), dev=table(rows), test=None)
     task, without = task_of(settings), task_of(replace(pairs, train=settings.train))
-    assert task.pairs["dev"].texts[2][7] == "7 sat" and "hard negatives" in task.summary.describe()
+    assert task.pairs["dev"].texts[2][7] == "7 sat" and "hard negatives" in task.report.describe()
     batch = task.data["train"].batch(range(6))
     assert batch.labels.shape == (3, 6)
     model = task.initial_checkpoint(0).model.eval()
@@ -426,7 +426,7 @@ def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_name
 def test_empty_texts_are_counted_and_reported(pairs, tmp_path, table):
     rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
     task = task_of(replace(pairs, train=table(rows, "t.csv")))
-    assert "2 of 22 pairs of train have an empty text" in task.summary.warnings
+    assert "2 of 22 pairs of train have an empty text" in task.report.warnings
 
 
 def test_scores_are_used_if_present_unless_the_objective_is_pairs(pairs, tmp_path, table):

@@ -73,7 +73,7 @@ def rows_of(run):
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
     made = plan.make_plan(settings)
     assert made.split == "test"
-    assert {split: made.task.summary.num_rows(split) for split in made.task.data} == {
+    assert {split: made.task.report.num_rows(split) for split in made.task.data} == {
         "train": 120, "dev": 15, "test": 15,
     }  # fmt: skip
 
@@ -422,7 +422,7 @@ def test_lengths_in_the_first_message_are_those_of_texts_not_of_windows(settings
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
     changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", window=16)
-    described = plan.make_plan(changed).task.summary.describe()
+    described = plan.make_plan(changed).task.report.describe()
     assert re.search(r"dev: 60 .* 32, .* 56, .* 62; 46 ", described)
 
 

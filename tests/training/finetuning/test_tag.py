@@ -114,8 +114,8 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
 def test_sentences_shared_by_splits_are_reported(settings):
     changed = replace(settings, dev=settings.train)
     task = Tagging.build(changed, checkpoint.load(settings.model), read_splits(changed))
-    assert "200 of 200 examples of dev are also in train" in task.summary.describe()
-    assert task.summary.warnings[0].startswith("200 of 200 examples of dev are also in train")
+    assert "200 of 200 examples of dev are also in train" in task.report.describe()
+    assert task.report.warnings[0].startswith("200 of 200 examples of dev are also in train")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
@@ -175,7 +175,7 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
     changed = replace(settings, dev=dev, test=None, scheme="iob2")
     task = Tagging.build(changed, checkpoint.load(settings.model), read_splits(changed))
-    (line,) = [line for line in task.summary.warnings if line.startswith("dev:")]
+    (line,) = [line for line in task.report.warnings if line.startswith("dev:")]
     assert "2 of 3 sentences" in line and "(line 4)" in line
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(dev,), scheme="iob2", dtype="float32"))
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
@@ -201,7 +201,8 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
     task = Tagging.build(settings, checkpoint.load(settings.model), read_splits(settings))
     model = bothways.load(result.model_directory, dtype="float32")
-    labels, mistakes = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
+    outputs = task.scoring.outputs(model.module, "test")
+    labels, mistakes = task.report.sections(task.scoring.predictions("test", outputs))
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
         {label: one["f1"] for label, one in scores["by_type"].items()}
@@ -216,7 +217,7 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     plain_result = run_task(plain)
     task = Tagging.build(plain, checkpoint.load(settings.model), read_splits(plain))
     outputs = task.scoring.outputs(bothways.load(plain_result.model_directory, dtype="float32").module, "test")
-    confusion, labels = task.view.sections(task.scoring.predictions("test", outputs))
+    confusion, labels = task.report.sections(task.scoring.predictions("test", outputs))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
     assert right / len(gold) == pytest.approx(plain_result.mean)
@@ -328,5 +329,5 @@ def test_a_line_names_what_training_takes_tags_for(settings, tmp_path):
         train = write(tmp_path / "t.conll", written)
         changed = replace(settings, train=train, dev=train, test=None, scheme=scheme)
         task = TAG.train(changed, checkpoint.load(changed.model), None)
-        lines = [line for line in task.summary.warnings if "tag" in line.partition(";")[0]]
+        lines = [line for line in task.report.warnings if "tag" in line.partition(";")[0]]
         assert [line.startswith(message or "") for line in lines] == [True] * (message is not None)
