@@ -23,7 +23,7 @@ from bothways.inference.predictor import Predictor
 from bothways.measure.metrics.intervals import percentile_interval
 from bothways.settings import TrainEmbed
 from bothways.tasks.arrays import Floats
-from bothways.tasks.embed import ranking_scores
+from bothways.tasks.embed.scoring import ranking_scores
 from bothways.tasks.scores import Scores
 from bothways.text.data.beir import BeirDataset
 

@@ -38,7 +38,7 @@ from benchmarks.recipes import FILLS
 from bothways.evaluation.retrieval import nearest_documents
 from bothways.inference.predictor import Predictor
 from bothways.measure.metrics import perplexity, wilson_interval
-from bothways.tasks.embed import pair_scores
+from bothways.tasks.embed.scoring import pair_scores
 from bothways.text.corpus.documents import Corpus
 from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.data.beir import BeirDataset

@@ -30,7 +30,11 @@ from benchmarks.finetune_scores import minilm
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Answer, Classify, FineTune, Tag
-from bothways.tasks import answer, classify, tag
+from bothways.tasks.answer.examples import AnswerWindows
+from bothways.tasks.answer.training import Answering
+from bothways.tasks.classify.training import Classification
+from bothways.tasks.tag.files import read_splits
+from bothways.tasks.tag.training import Tagging
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import follow
@@ -58,15 +62,15 @@ def settings_of(name: str, out: Path, epochs: float) -> FineTune:
 def task_of(settings: FineTune) -> TrainingTask:
     start = checkpoint.load(settings.model)
     if isinstance(settings, Tag):
-        return tag.Tagging.build(settings, start, tag.read_splits(settings))
+        return Tagging.build(settings, start, read_splits(settings))
     if isinstance(settings, Classify):
         tables = read_tables(settings)
         tables["train"] = tables["train"].take(range(ROWS["SST-2"]))
-        return classify.Classification.build(settings, start, tables)
+        return Classification.build(settings, start, tables)
     assert isinstance(settings, Answer)
-    task = answer.Answering.build(settings, start)
+    task = Answering.build(settings, start)
     number = sum(map(len, task.windows["train"][: ROWS["SQuAD"]]))
-    short = answer.AnswerWindows(task.data["train"].windows[:number], task.data["train"].rows[:number])
+    short = AnswerWindows(task.data["train"].windows[:number], task.data["train"].rows[:number])
     return dataclasses.replace(task, data={**task.data, "train": short})
 
 

@@ -18,7 +18,7 @@ from benchmarks.embedding_students import sts_benchmark
 from benchmarks.english import SCIFACT_TOKENS, ndcg_by_query
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA
-from bothways.tasks.embed import pair_scores
+from bothways.tasks.embed.scoring import pair_scores
 from bothways.text.data.beir import BeirDataset
 
 BATCH = 16

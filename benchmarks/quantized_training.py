@@ -23,7 +23,7 @@ from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import candidates, observe
 from bothways.settings import Classify
 from bothways.settings.tables_in_memory import as_source
-from bothways.tasks.classify import CLASSIFY
+from bothways.tasks.classify.task import CLASSIFY
 from bothways.text.batching import spread_evenly
 from bothways.text.data.examples import read_table
 

@@ -35,7 +35,7 @@ from benchmarks.inference_texts import minilm
 from bothways.search.database import Database
 from bothways.search.store import Store
 from bothways.search.vector_file import append_vectors
-from bothways.tasks.embed import ranking_scores
+from bothways.tasks.embed.scoring import ranking_scores
 from bothways.text.data.beir import BeirDataset
 from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
 from bothways.text.retrieval.fusion import fuse

@@ -28,7 +28,7 @@ from bothways.model.linear.tfidf import Rows
 from bothways.settings import Classify
 from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration
-from bothways.tasks.classify import Classification
+from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import compare
 from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.plan import load_start

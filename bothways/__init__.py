@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers, which do not co
     from bothways.measure.report.attention_map import AttentionWeights as AttentionWeights
     from bothways.search.store import Hit as Hit
     from bothways.search.store import Store as Store
-    from bothways.tasks.answer_decoding import Answer as Answer
+    from bothways.tasks.answer.decoding import Answer as Answer
     from bothways.tasks.class_decoding import Prediction as Prediction
-    from bothways.tasks.fill import Guess as Guess
+    from bothways.tasks.fill.decoding import Guess as Guess
     from bothways.tasks.scores import Scores as Scores
-    from bothways.tasks.tag_decoding import Entity as Entity
+    from bothways.tasks.tag.decoding import Entity as Entity
     from bothways.text.tokenizer.tokenizer import Encoding as Encoding
     from bothways.text.tokenizer.tokenizer import Tokenizer as Tokenizer
     from bothways.training.callbacks import Callback as Callback
@@ -34,13 +34,13 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers, which do not co
 __version__ = "0.1.0"
 # The module of each public name.
 _MODULES = {
-    "Answer": "tasks.answer_decoding",
+    "Answer": "tasks.answer.decoding",
     "AttentionWeights": "measure.report.attention_map",
     "Callback": "training.callbacks",
     "Encoding": "text.tokenizer.tokenizer",
-    "Entity": "tasks.tag_decoding",
+    "Entity": "tasks.tag.decoding",
     "FineTuneResult": "training.finetuning.deliver",
-    "Guess": "tasks.fill",
+    "Guess": "tasks.fill.decoding",
     "Hit": "search.store",
     "InputError": "base.errors",
     "Prediction": "tasks.class_decoding",

@@ -19,7 +19,7 @@ import torch
 import bothways
 from bothways.base.errors import InputError
 from bothways.measure.metrics import mean_intervals
-from bothways.tasks.tag_examples import documents_of
+from bothways.tasks.tag.examples import documents_of
 from bothways.text.data.examples import read_tagged
 from bothways.text.data.tags import detect_scheme, join_words, tags_to_spans, word_starts
 

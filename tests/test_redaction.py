@@ -16,7 +16,7 @@ from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.search.readers import read_parts
-from bothways.tasks.tag_decoding import word_probabilities
+from bothways.tasks.tag.decoding import word_probabilities
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FOLDER = runpy.run_path(str(EXAMPLES / "redact_folder.py"))

@@ -16,7 +16,7 @@ from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
     from bothways.inference.jobs.journal import Journal, WrittenFile
-    from bothways.tasks.fill import Guesses
+    from bothways.tasks.fill.decoding import Guesses
     from bothways.text.corpus.cache import CachedStore
 
 
@@ -105,7 +105,7 @@ def _written(settings: Predict | Embed, journal: "Journal", text: str, **facts: 
 def fill(settings: Fill) -> "Guesses":
     """The most probable tokens for each mask."""
     from bothways.inference.load import load
-    from bothways.tasks.fill import Guesses
+    from bothways.tasks.fill.decoding import Guesses
 
     model = load(
         settings.model,

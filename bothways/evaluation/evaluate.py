@@ -17,8 +17,8 @@ from bothways.measure import metrics
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks import TASKS, TRAINED_HEADS
-from bothways.tasks.embed import EMBED
-from bothways.tasks.fill import FILL
+from bothways.tasks.embed.task import EMBED
+from bothways.tasks.fill.task import FILL
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import Task
 from bothways.text.data.beir import is_beir_dataset, is_qrels_file

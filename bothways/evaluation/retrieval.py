@@ -12,7 +12,8 @@ from bothways.inference.ranking import RERANKED, rerank_order
 from bothways.inference.reading import Rows
 from bothways.settings.base import How
 from bothways.tasks.arrays import top_k
-from bothways.tasks.embed import COMPARE_CHUNK, TOP, embed_chunks, ranking_scores
+from bothways.tasks.embed.scoring import COMPARE_CHUNK, TOP, ranking_scores
+from bothways.tasks.embed.task import embed_chunks
 from bothways.tasks.scores import Scores
 from bothways.text.batching import chunked
 from bothways.text.data.beir import BeirDataset

@@ -18,7 +18,7 @@ from bothways.base.errors import InputError, flag, format_count
 from bothways.base.log import logger
 from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
 from bothways.tasks import TASKS, arrays
-from bothways.tasks.answer_decoding import (
+from bothways.tasks.answer.decoding import (
     MAX_ANSWER_TOKENS,
     NUM_CANDIDATES,
     Answer,
@@ -30,7 +30,7 @@ from bothways.tasks.answer_decoding import (
 from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
 from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
-from bothways.tasks.tag_decoding import Entity, Tagset, decode_entities, decode_word_tags
+from bothways.tasks.tag.decoding import Entity, Tagset, decode_entities, decode_word_tags
 from bothways.tasks.windows import WindowPolicy, merge_rows, read_one_or_many, read_words, whole_number
 from bothways.text.data.tags import join_words
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.description import Description
     from bothways.model.model import Model
-    from bothways.tasks.fill import Guess
+    from bothways.tasks.fill.decoding import Guess
 
 Result = TypeVar("Result")
 STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
@@ -447,7 +447,7 @@ class Predictor:
         The model's own mask token (`<mask>` in RoBERTa) works as well. A mask in a long text is filled in the window in
         which it is most central. InputError if a text has no mask, or the model has no head for masked words.
         """
-        from bothways.tasks.fill import fill_masks, find_masks
+        from bothways.tasks.fill.decoding import fill_masks, find_masks
 
         texts, _, is_single = read_one_or_many(texts)
         self._need_head("fill", "masked words", "use a model pre-trained with them")

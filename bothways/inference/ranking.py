@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bothways.base.errors import InputError
 from bothways.tasks import TASKS
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

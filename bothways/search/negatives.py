@@ -259,7 +259,7 @@ def find_in_documents(
     model, device, dtype: of the vectors.
     """
     from bothways.inference.load import load
-    from bothways.tasks.embed import embed_chunks
+    from bothways.tasks.embed.task import embed_chunks
 
     predictor = load(model, device=device, dtype=dtype)
     documents_DH = embed_chunks(predictor, [*documents.values()])

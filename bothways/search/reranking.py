@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.inference.ranking import RERANKED, rerank_order
 from bothways.search.store import Hit, Store
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor

@@ -21,8 +21,8 @@ from bothways.serving.metrics import RequestMetrics
 from bothways.serving.reply import METRICS, answered, json_response
 from bothways.serving.request import ModelRequest, read_body
 from bothways.serving.served_model import ServedModel
-from bothways.tasks.classify import class_scores, label_probabilities
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.classify.task import class_scores, label_probabilities
+from bothways.tasks.rerank.decoding import Reranking
 
 LONGEST_QUERY = 2000  # characters
 

@@ -16,7 +16,7 @@ from bothways.inference.reading import Rows
 from bothways.serving import bodies, calls
 from bothways.serving.request import FINGERPRINT, ModelRequest
 from bothways.tasks.arrays import sigmoid
-from bothways.tasks.classify import class_scores, label_probabilities
+from bothways.tasks.classify.task import class_scores, label_probabilities
 from bothways.tasks.task import Item, Route
 
 

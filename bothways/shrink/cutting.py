@@ -19,8 +19,9 @@ from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 from bothways.model.layer import Layer
 from bothways.model.model import Model
+from bothways.tasks.batch_plan import Examples
 from bothways.tasks.text_examples import MAX_TOKENS
-from bothways.tasks.training_task import Examples, LabelObjective
+from bothways.tasks.training_task import LabelObjective
 from bothways.text.batch import Batch
 from bothways.text.batching import token_batches
 

@@ -234,7 +234,7 @@ def warn_of_known_rows(training: FineTune, loaded: Checkpoint) -> None:
 def warn_of_few_rows(task: TrainingTask, max_drop: float) -> None:
     """A warning if dev is too small for the drop that is allowed: of a difference between two models, a tenth of whose
     predictions differ, the 95 % interval is about 1.96 sqrt(0.1 / rows)."""
-    rows = task.summary.num_rows("dev")
+    rows = task.report.num_rows("dev")
     doubt = 196 * math.sqrt(CHANGED / rows)
     if doubt > max_drop:
         logger.warning(
@@ -328,7 +328,7 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
             directory=training.out,
             model=training.out / "model",
             split=reported.split,
-            rows=plan.task.summary.num_rows(reported.split),
+            rows=plan.task.report.num_rows(reported.split),
             rule=plan.rule,
             measured=measured,
             kept=kept,

@@ -1,7 +1,15 @@
-"""The tasks. Each has one file in this folder with its data, training, predictions, scores and report.
+"""The tasks. Each has a folder here, with equally named files; what several tasks share is beside the folders.
 
-A new task is one file and one entry in TASKS. The verbs, their help and the kind of a loaded model derive from this
-table. A file is imported when its task is used.
+task.py      the Task: rows, predictions, routes of the server
+training.py  the TrainingTask: head, teacher, baselines
+examples.py  examples, batches
+scoring.py   the loss, scores of a training, evaluators
+report.py    numbers and warnings about the rows, mistakes, likely label errors
+files.py     rows from files, predictions against gold
+decoding.py  scores to labels, entities or answers
+
+A task that lacks a part lacks the file. A new task is a folder, or one file, and one entry in TASKS. The verbs, their
+help and the kind of a loaded model derive from this table. A task is imported when it is used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +80,7 @@ TASKS = Registry[TaskEntry](
     "bothways.tasks",
     {
         "classify": TaskEntry(
-            "bothways.tasks.classify:CLASSIFY",
+            "bothways.tasks.classify.task:CLASSIFY",
             head="classes",
             labelled=True,
             settings="bothways.settings.finetune:Classify",
@@ -82,7 +90,7 @@ TASKS = Registry[TaskEntry](
             "multi-label multilabel nli",
         ),
         "regress": TaskEntry(
-            "bothways.tasks.regress:REGRESS",
+            "bothways.tasks.regress.task:REGRESS",
             head="classes",
             labelled=False,
             settings="bothways.settings.finetune:Regress",
@@ -91,7 +99,7 @@ TASKS = Registry[TaskEntry](
             words="regression regressor rating",
         ),
         "tag": TaskEntry(
-            "bothways.tasks.tag:TAG",
+            "bothways.tasks.tag.task:TAG",
             head="tokens",
             settings="bothways.settings.finetune:Tag",
             help="fine-tune a tagger: named entities (NER), parts of speech",
@@ -99,7 +107,7 @@ TASKS = Registry[TaskEntry](
             words="ner pos tagger tagging token tokens token-classification entities entity conll",
         ),
         "answer": TaskEntry(
-            "bothways.tasks.answer:ANSWER",
+            "bothways.tasks.answer.task:ANSWER",
             head="spans",
             settings="bothways.settings.finetune:Answer",
             help="fine-tune a question answering model (SQuAD)",
@@ -107,7 +115,7 @@ TASKS = Registry[TaskEntry](
             words="qa question-answering questions squad reader mrc answers",
         ),
         "embed": TaskEntry(
-            "bothways.tasks.embed:EMBED",
+            "bothways.tasks.embed.task:EMBED",
             head="",
             settings="bothways.settings.finetune:TrainEmbed",
             help="fine-tune a sentence embedding model",
@@ -117,7 +125,7 @@ TASKS = Registry[TaskEntry](
             run="bothways.cli.mining:run_embed",
         ),
         "rerank": TaskEntry(
-            "bothways.tasks.rerank:RERANK",
+            "bothways.tasks.rerank.task:RERANK",
             head="classes",
             settings="bothways.settings.finetune:Rerank",
             help="fine-tune a reranker: it orders what a search has found",
@@ -126,10 +134,12 @@ TASKS = Registry[TaskEntry](
             run="bothways.cli.mining:run",
         ),
         "fill": TaskEntry(
-            "bothways.tasks.fill:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
+            "bothways.tasks.fill.task:FILL", head="masked_words", remedy="use a model pre-trained with masked words"
         ),
         "is_next": TaskEntry(
-            "bothways.tasks.fill:IS_NEXT", head="next_sentence", remedy="use a model pre-trained with next sentences"
+            "bothways.tasks.is_next.task:IS_NEXT",
+            head="next_sentence",
+            remedy="use a model pre-trained with next sentences",
         ),
     },
 )

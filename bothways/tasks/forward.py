@@ -1,6 +1,6 @@
-"""Forward passes of the tasks: from a batch to scores or vectors of its texts, windows or tokens, and last layers.
+"""Forward passes that tasks share: from a batch to scores or vectors of its texts and windows; last layers of heads.
 
-Letters: N texts, W windows of them, T tokens, M of them with a label, H hidden size, C outputs; R texts of a pair.
+Letters: N texts, W windows of them, T tokens, H hidden size, C outputs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +19,9 @@ from bothways.model.config import encodes_separately
 from bothways.model.heads import ClassificationHead
 from bothways.model.model import Model
 from bothways.model.parameters import no_init
-from bothways.model.rows import pooled_rows, read_states, text_rows
-from bothways.tasks.arrays import NO_LABEL
-from bothways.tasks.pair_examples import PairBatch
-from bothways.tasks.pooling import pool_rows, pool_windows
-from bothways.tasks.text_examples import MAX_PAIR_TOKENS, MAX_TOKENS
+from bothways.model.rows import read_states, text_rows
+from bothways.tasks.pooling import pool_windows
+from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 
 MAX_LISTED = 5  # labels in an error message
@@ -97,40 +95,6 @@ def window_vectors(model: Model, batch: Batch, max_tokens: int = MAX_TOKENS) -> 
     return torch.cat([checkpointed(encode, part) for part in split_batch(batch, max_tokens)])
 
 
-def text_vectors(model: Model, batch: PairBatch, pooling: str, max_tokens: int = MAX_PAIR_TOKENS) -> Tensor:
-    """A vector per text as Predictor.embed pools it, not normalized: [R, N, H], float32.
-
-    A batch of more than max_tokens is encoded with activation checkpointing. The loss still compares all vectors at
-    once, so a step of any size has all its in-batch negatives (the same result as GradCache, Gao 2021).
-    """
-    assert batch.own_rows is not None and batch.text_of_window is not None and batch.labels is not None
-    bounds_W2 = batch.own_rows.cpu()
-
-    def encode(part: Batch, part_bounds: Tensor) -> Tensor:
-        hidden_TH = read_states(model, part, pooled_rows(pooling, part))
-        return pool_rows(pooling)(hidden_TH, part, part_bounds)
-
-    if batch.num_tokens <= max_tokens:
-        rows_WH = encode(batch, bounds_W2)
-    else:
-        rows: list[Tensor] = []
-        for part in split_batch(batch, max_tokens):
-            part_bounds = bounds_W2[len(rows) : len(rows) + len(part)]
-            rows += checkpointed(encode, part, part_bounds)
-        rows_WH = torch.stack(rows)
-
-    order = batch.text_of_window.cpu().argsort().to(rows_WH.device)
-    text_W = batch.text_of_window[order]
-    vectors = pool_windows(
-        pooling,
-        rows_WH[order],
-        text_W,
-        num_texts=int(text_W[-1]) + 1,
-        sizes_W=batch.own_rows.diff(dim=1)[order, 0],
-    )
-    return vectors.unflatten(0, (-1, batch.labels.shape[-1]))
-
-
 def checkpointed(encode: Callable[..., Tensor], batch: Batch, *arguments: Any) -> Tensor:
     """encode(batch, *arguments) without storing activations; the backward pass, if there is one, recomputes them.
 
@@ -161,11 +125,3 @@ def split_batch(batch: Batch, max_tokens: int) -> Iterator[Batch]:
             position_ids=batch.position_ids[tokens],
             lengths=batch.lengths[first:last],
         )
-
-
-def labelled_token_scores(model: Model, batch: Batch) -> Sequence[Tensor]:
-    """Scores of the labelled tokens of each window, [M, C]."""
-    assert batch.labels is not None
-    is_labelled_T = batch.labels != NO_LABEL
-    counts = [int(part.sum()) for part in is_labelled_T.split(batch.lengths.tolist())]
-    return model.token_scores("tokens", model(batch)[is_labelled_T]).split(counts)

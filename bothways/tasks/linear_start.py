@@ -1,11 +1,10 @@
-"""Heads that are fitted to a frozen encoder: its vectors of texts, and its states of tokens.
+"""Heads that are fitted to the vectors of texts of a frozen encoder.
 
-Letters: N texts, W windows of them, T tokens, M of them with a label, H hidden size.
+Letters: N texts, W windows of them, T tokens, H hidden size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,18 +13,15 @@ from torch import Tensor
 from bothways.model.config import encodes_separately
 from bothways.model.heads import mean_pool
 from bothways.model.linear import linear_head
-from bothways.model.losses import classification_loss
 from bothways.model.model import Model
 from bothways.model.prepacked import prepack
-from bothways.tasks.forward import labelled_token_scores, last_layer, pool_over_windows
-from bothways.tasks.tag_examples import TaggedWindows
+from bothways.tasks.batch_plan import compute_outputs
+from bothways.tasks.forward import last_layer, pool_over_windows
 from bothways.tasks.text_examples import TRAIN_WINDOWS, TextExamples
-from bothways.tasks.training_task import compute_outputs, sample_rows
 from bothways.text.batch import Batch
 
 MAX_WINDOWS = 8  # windows of a text to pool over
 FEW_TOKENS = 200_000  # training texts with fewer tokens are read with as many windows as dev and test
-MAX_LABELLED_TOKENS = 60_000  # for fitting a linear model of tokens
 
 
 class FrozenFeatures:
@@ -99,24 +95,3 @@ def fit_text_head(
     layer = last_layer(model, "classes")
     dev = None if "dev" in splits else read_rows("dev")
     linear_head.fit((x_NH, targets), loss, layer.out_features, groups=units, dev=dev, score=score).write_to(layer)
-
-
-def fit_linear_head(
-    features: Model, data: Mapping[str, TaggedWindows], documents: Sequence[Any], num_tags: int
-) -> linear_head.LinearHead:
-    """The head for labelled tokens of train.
-
-    features: a model without its last layer. documents: the documents of train.
-    """
-    rows = {}
-    groups = list[str]()
-    for split, max_tokens in (("train", MAX_LABELLED_TOKENS), ("dev", linear_head.MAX_ROWS)):
-        windows = data[split].windows
-        sampled = sample_rows([len(window.labels) for window in windows], max_tokens, seed=0)
-        examples = TaggedWindows([windows[row] for row in sampled])
-        labels_M = torch.from_numpy(np.concatenate([window.labels for window in examples.windows]))
-        features_MH = np.concatenate(compute_outputs(features, examples, labelled_token_scores))
-        rows[split] = torch.from_numpy(features_MH), labels_M
-        if split == "train":
-            groups = [documents[row] for row in sampled for _ in windows[row].labels]
-    return linear_head.fit(rows["train"], classification_loss, num_tags, groups=groups, dev=rows["dev"])

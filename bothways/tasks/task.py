@@ -1,6 +1,6 @@
 """Interface of a task: trains a model, reads labelled rows, scores predictions, writes rows, answers requests.
 
-Each task is one object of a subclass here, at the end of its file; TASKS names it.
+Each task is one object of a subclass here, at the end of its `task.py`; TASKS names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint
     from bothways.model.checkpoint.description import Description
     from bothways.settings.tables_in_memory import TableSource
-    from bothways.tasks.tag_decoding import Tagset
+    from bothways.tasks.tag.decoding import Tagset
     from bothways.tasks.training_task import TrainingTask
     from bothways.tasks.windows import WindowPolicy
     from bothways.text.data.model_inputs import ModelInput

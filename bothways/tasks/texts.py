@@ -19,7 +19,7 @@ from bothways.base.log import logger, muted
 from bothways.model.config import encodes_separately
 from bothways.settings.finetune import Classify, Regress
 from bothways.tasks.text_examples import MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
-from bothways.tasks.training_task import Metrics, ReportView, Summary, TrainingTask, sample_rows, text_reader
+from bothways.tasks.training_task import Metrics, TaskReport, TrainingTask, sample_rows, text_reader
 from bothways.text.data.columns import Table, join_tables
 from bothways.text.data.split_tables import other_columns, read_unlabelled, text_columns, texts_by_location
 
@@ -53,7 +53,7 @@ class HeadInput(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextSummary(Summary):
+class TextReport(TaskReport):
     task: TextTask
 
     def num_rows(self, split: str) -> int:
@@ -69,11 +69,6 @@ class TextSummary(Summary):
     def lines(self) -> Iterator[str]:
         for split, examples in self.task.data.items():
             yield f"{split}: {examples.describe()}\n  {self.task.describe_targets(split)}"
-
-
-@dataclass(frozen=True)
-class TextView(ReportView):
-    task: TextTask
 
     @cached_property
     def text_by_location(self) -> dict[str, tuple[str, str | None]]:
@@ -109,8 +104,6 @@ class TextTask(TrainingTask):
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
     reads: HeadInput | None
-
-    summary = cached_property(TextSummary)
 
     @classmethod
     @abstractmethod

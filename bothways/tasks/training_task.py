@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -19,13 +17,12 @@ from bothways.measure.metrics.label_errors import LabelError
 from bothways.model.linear.tfidf import TfidfModel
 from bothways.settings.finetune import FineTune
 from bothways.tasks import task_from_heads
-from bothways.tasks.arrays import Floats
+from bothways.tasks.batch_plan import Examples, compute_outputs
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
 from bothways.tasks.windows import Long, WindowPolicy
 from bothways.text.batch import Batch
-from bothways.text.batching import chunked, divide_evenly, epoch_order, sort_by_length, token_batches
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -38,26 +35,11 @@ if TYPE_CHECKING:
     from bothways.model.transforms import Transform
 
 Metrics = dict[str, Any]  # values by name; NAME_interval: [low, high]
-EPOCHS = 3.0  # unless --epochs is given
-USUAL_STEPS = 300  # of EPOCHS; with fewer examples, steps are smaller
-BATCH_TOKENS = 2048  # tokens of a step, unless --batch-tokens is given; more for long texts (min_step_examples)
-INFERENCE_TOKENS = 2048  # tokens of a batch without gradients
 TEACHER_TEMPERATURE = 2.0  # of the softmax over the scores of both models (Hinton 2015)
 TEACHER = "teacher"  # name of the loss of a teacher's outputs
 # Names among the metrics of a split.
 UNCALIBRATED = "calibration_error_before"
 CALIBRATED = "calibration_error"
-
-
-class Examples(Protocol):
-    """Labelled examples of one split."""
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Tokens of each example."""
-
-    def batch(self, rows: Sequence[int]) -> Batch:
-        """These examples as input of the model, with labels."""
 
 
 class Baseline(NamedTuple):
@@ -140,38 +122,6 @@ class Distilled:
 
 
 @dataclass(frozen=True)
-class Summary(ABC):
-    """Facts about the rows of all splits."""
-
-    task: TrainingTask
-
-    @abstractmethod
-    def num_rows(self, split: str) -> int:
-        """Number of texts, sentences, questions or pairs."""
-
-    @abstractmethod
-    def lengths(self, split: str) -> Sequence[int]:
-        """Tokens of each whole text (or pair that is encoded together)."""
-
-    @abstractmethod
-    def lines(self) -> Iterator[str]:
-        """A description of the data."""
-
-    def describe(self) -> str:
-        """A description of the data with its warnings, in a few lines."""
-        return "\n".join([*self.lines(), *self.warnings])
-
-    @property
-    @abstractmethod
-    def warnings(self) -> list[str]:
-        """Warnings about the data."""
-
-    @property
-    def num_development_rows(self) -> int:
-        return self.num_rows("train") + self.num_rows("dev")
-
-
-@dataclass(frozen=True)
 class Scoring(ABC):
     """Outputs of a model for all examples of a split, and their scores.
 
@@ -244,8 +194,9 @@ class Scoring(ABC):
         return None
 
 
-class ReportView:
-    """The sections about predictions on the report page.
+@dataclass(frozen=True)
+class TaskReport(ABC):
+    """What a run tells of its rows: numbers and warnings about them, mistakes in predictions, likely label errors.
 
     label_issue_criterion: the condition for a likely label error; "" for a task without `label_issues`.
     label_issue_parts: what each of its label issues has besides a text: "pair" (a second one), "span" (the part of the
@@ -254,6 +205,32 @@ class ReportView:
 
     label_issue_criterion: ClassVar[str] = ""
     label_issue_parts: ClassVar[tuple[str, ...]] = ()
+    task: TrainingTask
+
+    @abstractmethod
+    def num_rows(self, split: str) -> int:
+        """Number of texts, sentences, questions or pairs."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Sequence[int]:
+        """Tokens of each whole text (or pair that is encoded together)."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """A description of the data."""
+
+    def describe(self) -> str:
+        """A description of the data with its warnings, in a few lines."""
+        return "\n".join([*self.lines(), *self.warnings])
+
+    @property
+    @abstractmethod
+    def warnings(self) -> list[str]:
+        """Warnings about the data."""
+
+    @property
+    def num_development_rows(self) -> int:
+        return self.num_rows("train") + self.num_rows("dev")
 
     def sections(self, predictions: Predictions) -> list[report.Section]:
         """Sections about predictions, such as the mistakes. All rows belong to this task."""
@@ -325,18 +302,13 @@ class TrainingTask(ABC):
 
     @property
     @abstractmethod
-    def summary(self) -> Summary:
-        """Numbers and warnings about the rows."""
+    def report(self) -> TaskReport:
+        """Numbers and warnings about the rows, mistakes, and likely label errors."""
 
     @property
     def metric(self) -> str:
         """The metric to report and to select weights by; higher is better."""
         return self.scoring.metric
-
-    @property
-    def view(self) -> ReportView:
-        """Mistakes and label errors, for the report."""
-        return ReportView()
 
     @property
     def transforms(self) -> Sequence[Transform]:
@@ -456,90 +428,3 @@ def sample_rows(counts: Sequence[int], target: int, *, seed: int) -> list[int]:
         rows.append(row)
         total += counts[row]
     return sorted(rows)
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One pass over the training examples, in steps, examples and tokens."""
-
-    steps: int
-    examples: int
-    tokens: int
-
-
-class ExampleSource(Protocol):
-    """A task, or a teacher's outputs: a source of training examples."""
-
-    def training_examples(self, seed: int, epoch: int) -> Examples:
-        """The examples of one epoch."""
-        ...
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """How the examples of an epoch are divided into steps, and steps into micro-batches.
-
-    batch_size: examples of a step; else it has batch_tokens tokens. By default these are BATCH_TOKENS, or for few
-    examples as many as give USUAL_STEPS, but at least min_step_tokens, and at least as many as min_step_examples
-    examples of average length. max_micro_batch_tokens: a longer example forms its own micro-batch.
-    """
-
-    batch_size: int | None
-    batch_tokens: int | None
-    gradient_accumulation: int
-    min_step_examples: int
-    min_step_tokens: int
-    max_micro_batch_tokens: float
-
-    @staticmethod
-    def of(task: TrainingTask) -> BatchPlan:
-        settings = task.settings
-        limits = (task.min_step_examples, task.min_step_tokens, task.max_micro_batch_tokens)
-        return BatchPlan(settings.batch_size, settings.batch_tokens, settings.gradient_accumulation, *limits)
-
-    def steps(self, source: ExampleSource, seed: int) -> Iterator[tuple[Examples, list[int]]]:
-        """The rows of each step and the examples that they index, endlessly."""
-        for epoch in count():
-            examples = source.training_examples(seed, epoch)
-            for rows in self.step_rows(seed, epoch, examples.sizes):
-                yield examples, rows
-
-    def epoch(self, source: ExampleSource, seed: int) -> Epoch:
-        sizes = source.training_examples(seed, 0).sizes
-        return Epoch(len(list(self.step_rows(seed, 0, sizes))), len(sizes), sum(sizes))
-
-    def step_rows(self, seed: int, epoch: int, sizes: Sequence[int]) -> Iterator[list[int]]:
-        """The rows of each step of an epoch. sizes: tokens of each example."""
-        order = epoch_order(len(sizes), seed=seed, epoch=epoch).tolist()
-        if self.batch_size:
-            return chunked(order, self.batch_size)
-        if self.batch_tokens:
-            return token_batches(order, sizes, self.batch_tokens)
-        usual = min(BATCH_TOKENS, max(self.min_step_tokens, round(EPOCHS * sum(sizes) / USUAL_STEPS)))
-        return token_batches(order, sizes, max(usual, self.min_step_examples * fmean(sizes)))
-
-    def micro_batches(self, rows: Sequence[int], sizes: Sequence[int], world_size: int = 1) -> Iterator[list[int]]:
-        """The rows of a step as micro-batches: as many as requested, or more if there are more processes, or if they
-        would hold too many tokens."""
-        for part in divide_evenly(rows, sizes, max(self.gradient_accumulation, world_size)):
-            yield from token_batches(part, sizes, self.max_micro_batch_tokens)
-
-
-def compute_outputs(
-    model: Model,
-    examples: Examples,
-    forward: Callable[[Model, Batch], Iterable[Tensor]],
-    tokens: int = INFERENCE_TOKENS,
-) -> list[Floats]:
-    """`forward` for each example, in order, without gradients, float32."""
-    import torch
-
-    device = next(model.parameters()).device
-    sizes = examples.sizes
-    outputs: dict[int, Floats] = {}
-    with torch.inference_mode():
-        model.eval()
-        for rows in token_batches(sort_by_length(range(len(sizes)), sizes), sizes, tokens):
-            values = forward(model, examples.batch(rows).to(device))
-            outputs |= {row: value.float().cpu().numpy() for row, value in zip(rows, values, strict=True)}
-    return [outputs[row] for row in range(len(sizes))]

@@ -11,7 +11,7 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.evaluation import evaluate as evaluation
 from bothways.settings import Classify, Evaluate, Regress
-from bothways.tasks.classify import check_metric
+from bothways.tasks.classify.training import check_metric
 from tests.guides import code_in, table_of
 
 WORDS = ["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"]

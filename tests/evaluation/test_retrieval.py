@@ -14,7 +14,8 @@ from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate, TrainEmbed
-from bothways.tasks import embed
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.embed.training import Embedding
 
 WORDS = "the cat on a mat dog ran sat b c".split()
 
@@ -95,7 +96,7 @@ def test_pairs_are_measured_as_in_training(model, tmp_path, third):
     )  # fmt: skip
     learned = {"negative_column": settings.negative_column}
     checkpoint.save(replace(checkpoint.load(model), metadata={"settings": learned}), tmp_path / "model")
-    task = embed.Embedding.build(settings, checkpoint.load(model), embed.read_pairs(settings))
+    task = Embedding.build(settings, checkpoint.load(model), read_pairs(settings))
     expected = task.scoring.untrained_metrics["dev"]
     actual = measured(tmp_path / "model", tmp_path / "dev.jsonl")
     names = ("pearson", "spearman") if scored else ("ndcg@10", "mrr@10", "recall@10")

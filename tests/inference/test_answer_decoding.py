@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from bothways import Tokenizer
 from bothways.base.errors import InputError
-from bothways.tasks.answer_decoding import (
-    Answer,
-    Candidates,
-    ScoredSpan,
-    answer_rows,
-    encode_pairs,
-    find_candidates,
-)
+from bothways.tasks.answer.decoding import Answer, Candidates, ScoredSpan, answer_rows, encode_pairs, find_candidates
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 NASTY = list("ab .-é\u0301\u00a0\u200b각中\U0001f600\ufe0f\u0130\x00\x85\ud800\u0345\u20e3")

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 from bothways import Tokenizer
 from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
-from bothways.tasks.tag_decoding import (
-    Tagset,
-    decode_entities,
-    decode_word_tags,
-    label_windows,
-    viterbi,
-)
+from bothways.tasks.tag.decoding import Tagset, decode_entities, decode_word_tags, label_windows, viterbi
 from bothways.tasks.windows import merge_rows
 from bothways.text.data.tags import join_words
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS

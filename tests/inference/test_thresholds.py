@@ -21,7 +21,7 @@ from bothways.model.checkpoint.changes.pack import save_packed
 from bothways.model.checkpoint.description import Description
 from bothways.settings import Evaluate, Predict
 from bothways.tasks.class_decoding import Calibration, ClassDecoding
-from bothways.tasks.classify import CLASSIFY
+from bothways.tasks.classify.task import CLASSIFY
 from bothways.tasks.novelty import farthest, fit_scope, stored_scope
 from bothways.tasks.text_rows import TextRow
 

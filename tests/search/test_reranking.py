@@ -10,7 +10,7 @@ from bothways.base.errors import InputError
 from bothways.inference.ranking import RERANKED, pair_relevance
 from bothways.search.reranking import num_reranked, rerank, search_reranked
 from bothways.search.store import Hit
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
 
 
 class LengthRanker:

@@ -17,7 +17,7 @@ from bothways.serving import document_search, openapi
 from bothways.serving.models import with_reranker
 from bothways.serving.server import prepare
 from bothways.settings import Serve
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
 
 FILES = {
     "fees.md": "# Late fees\n\nInvoices are due. A fee of two per cent is charged for late payment.\n\n"

@@ -15,7 +15,7 @@ from bothways.base.errors import InputError
 from bothways.serving import calls
 from bothways.serving.calls import Call
 from bothways.serving.workers import ProcessWorker, Workers
-from bothways.tasks.fill import fill_items
+from bothways.tasks.fill.task import fill_items
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 ITEMS = [("the cat sat", None), ("a dog ran on the mat", None)]

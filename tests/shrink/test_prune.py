@@ -15,7 +15,7 @@ from bothways.settings import Classify, Prune
 from bothways.shrink import prune
 from bothways.shrink.cutting import encoder_weights, measure_importance
 from bothways.shrink.structures import Structure, structure_of_share, structures_to, weights_of
-from bothways.tasks.classify import Classification
+from bothways.tasks.classify.training import Classification
 from bothways.text.batch import Batch
 from bothways.text.data.split_tables import read_tables
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -22,7 +22,7 @@ from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
 from bothways.shrink import measuring, quantize
 from bothways.shrink.measuring import Measured
 from bothways.shrink.quantize import halves
-from bothways.tasks.fill import MASK_EVERY, mask_words
+from bothways.tasks.fill.scoring import MASK_EVERY, mask_words
 from bothways.tasks.scores import Scores
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bothways.training.finetuning.finetune import run as run_task

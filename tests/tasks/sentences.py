@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
-from bothways.tasks.classify import Classification, ClassifyTask
+from bothways.tasks.classify.task import ClassifyTask
+from bothways.tasks.classify.training import Classification
 from bothways.tasks.task import LIST, Route, firsts, split_pairs
 from bothways.text.data.split_tables import read_tables
 

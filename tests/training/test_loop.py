@@ -15,10 +15,10 @@ from bothways.base.errors import InputError
 from bothways.model import encoder
 from bothways.model.layout import Bucketed, Varlen
 from bothways.model.losses import forward_losses, mse_loss
-from bothways.tasks.answer import SpanObjective
+from bothways.tasks.answer.scoring import SpanObjective
 from bothways.tasks.forward import text_scores
 from bothways.tasks.losses import multi_label_loss, weighted_class_loss
-from bothways.tasks.tag import TagObjective
+from bothways.tasks.tag.scoring import TagObjective
 from bothways.text.batch import Batch
 from bothways.training import schedule
 from bothways.training.distributed import Replica, sum_by_name

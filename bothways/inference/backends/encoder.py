@@ -40,7 +40,7 @@ from bothways.text.token_windows import Integers, TokenWindows, distinct
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer, join_arrays
 
 if TYPE_CHECKING:
-    from bothways.tasks.fill import Words
+    from bothways.tasks.fill.decoding import Words
 
 ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
 BLOCKS_PER_PART = 8  # blocks of texts that are sorted by length together, if more are tokenized meanwhile

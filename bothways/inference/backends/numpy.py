@@ -40,7 +40,7 @@ from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.tasks.fill import Words
+    from bothways.tasks.fill.decoding import Words
 
 Result = TypeVar("Result")
 RowsRead = Callable[..., NDArray[np.int64]]  # (lengths, values of further columns ...) -> ascending indices in T

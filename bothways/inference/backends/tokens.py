@@ -25,7 +25,7 @@ from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.tokenizer import Encoding
 
 if TYPE_CHECKING:
-    from bothways.tasks.fill import Words
+    from bothways.tasks.fill.decoding import Words
 
 
 class TokenBackend(Backend):

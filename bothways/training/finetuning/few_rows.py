@@ -67,7 +67,7 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     few = plan.few
     assert few is not None
 
-    logger.info(plan.task.summary.describe())
+    logger.info(plan.task.report.describe())
     log_reason(plan)
 
     with run.timed("out_of_fold"):

@@ -26,9 +26,10 @@ from bothways.model.parameters import inference_copy
 from bothways.model.transforms import AddAdapter, FakeInt8, Transform, apply_all
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.regress import Regression
+from bothways.tasks.batch_plan import EPOCHS, BatchPlan, Epoch, Examples
+from bothways.tasks.regress.training import Regression
 from bothways.tasks.texts import TextTask
-from bothways.tasks.training_task import EPOCHS, BatchPlan, Distilled, Epoch, Examples, TrainingTask
+from bothways.tasks.training_task import Distilled, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.budget import Budget
@@ -283,8 +284,8 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     rows = ScoredRows(settings, task, partial(build_task, settings))
 
     # Test rows with their own file are not among the rows that linear models may be fitted to.
-    num_test = 0 if settings.test or "test" not in task.data else task.summary.num_rows("test")
-    num_rows = task.summary.num_development_rows + num_test
+    num_test = 0 if settings.test or "test" not in task.data else task.report.num_rows("test")
+    num_rows = task.report.num_development_rows + num_test
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
@@ -486,7 +487,7 @@ def training_options(
         learning_rate=rate,
         warmup=settings.warmup,
         best_by=task.metric,
-        best_rows=task.summary.num_rows("dev") if "dev" in task.data else 0,
+        best_rows=task.report.num_rows("dev") if "dev" in task.data else 0,
         evaluate_first=evaluate_first,
         keeps_initial=keeps_initial,
         checkpoint_every=settings.checkpoint_every,

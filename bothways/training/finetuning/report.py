@@ -60,28 +60,29 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         curves.write(run.directory / "curves.svg")
     content = content_of(plan, selection, shown)
     doubtful, examined = check_labels(plan, content.unseen)
-    note = "" if examined == sum(map(task.summary.num_rows, task.data)) else content.note
+    note = "" if examined == sum(map(task.report.num_rows, task.data)) else content.note
     likely = [case for case in doubtful if case.is_likely]
-    issues = page.LabelIssues(cases=likely, num_examined=examined, note=note, criterion=task.view.label_issue_criterion)
+    criterion = task.report.label_issue_criterion
+    issues = page.LabelIssues(cases=likely, num_examined=examined, note=note, criterion=criterion)
     log_label_issues(issues)
-    is_checked = task.view.label_issue_criterion != ""
+    is_checked = criterion != ""
     window = min(plan.window, model.config.max_position_embeddings)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
         *([page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit)] if rows else []),
-        *(task.view.sections(content.predictions) if content.predictions.where else []),
+        *(task.report.sections(content.predictions) if content.predictions.where else []),
         *([issues] if is_checked else []),
-        page.TokenLengths(split="train", sizes=task.summary.lengths("train"), window=window, truncated=plan.truncates),
+        page.TokenLengths(split="train", sizes=task.report.lengths("train"), window=window, truncated=plan.truncates),
     ]
     refused = [*filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])]
     compared = comparison.warnings if comparison.baselines else []
-    warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.summary.warnings]
+    warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.report.warnings]
     if plan.unscored:
         content = replace(content, scores=[])
-        warnings = [plan.unscored, *task.summary.warnings]
-    columns = task.view.columns(content.predictions) if content.predictions.where else {}
-    parts = ["pair"] if "pair" in columns else task.view.label_issue_parts
+        warnings = [plan.unscored, *task.report.warnings]
+    columns = task.report.columns(content.predictions) if content.predictions.where else {}
+    parts = ["pair"] if "pair" in columns else task.report.label_issue_parts
     kinds = dict[str, dict[str, str]]()
     rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
     report = page.Page(
@@ -98,12 +99,12 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     )
     page.write(report, run.directory / REPORT)
     if columns:
-        other = task.view.other_columns(content.predictions.where, columns)
+        other = task.report.other_columns(content.predictions.where, columns)
         kinds[PREDICTIONS] = page.column_kinds(other)
         page.write_predictions(columns | other, run.directory / PREDICTIONS)
     if is_checked:
         table = page.issue_columns(doubtful, among=content.predictions.where, parts=parts)
-        other = task.view.other_columns([case.where for case in doubtful], table)
+        other = task.report.other_columns([case.where for case in doubtful], table)
         kinds[LABEL_ERRORS] = page.column_kinds(other)
         page.write_predictions(table | other, run.directory / LABEL_ERRORS)
     if any(kinds.values()):
@@ -125,10 +126,10 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
     """Rows whose label may be wrong, the most suspicious first, and the number of rows that were examined. unseen:
     predictions of the model for rows that it was not trained on; linear models on frozen vectors of the other folds
     examine the others."""
-    by_model = plan.task.view.label_issues(unseen)
+    by_model = plan.task.report.label_issues(unseen)
     issues = [replace(case, source="this model") for case in by_model]
     examined = {*unseen.where}
-    is_complete = len(examined) == sum(map(plan.task.summary.num_rows, plan.task.data))
+    is_complete = len(examined) == sum(map(plan.task.report.num_rows, plan.task.data))
     if plan.compares and not is_complete and LABEL_CHECK not in plan.budget.left_out:
         with working("label errors"):
             if plan.few and plan.few.folds:
@@ -136,7 +137,7 @@ def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue]
             else:
                 rest = plan.task.out_of_fold()
         if rest:
-            others = [case for case in plan.task.view.label_issues(rest) if case.where not in examined]
+            others = [case for case in plan.task.report.label_issues(rest) if case.where not in examined]
             issues += [replace(case, source="frozen vectors of the other folds") for case in others]
             examined |= {*rest.where}
     return sorted(issues, key=lambda case: case.order), len(examined)

@@ -87,7 +87,7 @@ class SeedResult:
 def train_seeds(plan: Plan, run: Run, *, folds_only: bool = False) -> list[SeedResult]:
     """Train and score a model for each fold and each seed; folds_only: without the model of the run."""
     if not plan.follows_few:
-        logger.info(plan.task.summary.describe())
+        logger.info(plan.task.report.describe())
     if plan.teacher:
         with run.timed("teacher"):
             _ = plan.teacher_outputs  # computed here
@@ -210,7 +210,7 @@ def log_start(plan: Plan) -> None:
     if plan.unscored:
         logger.info(plan.unscored)
     elif not plan.num_folds:
-        num_rows = plan.task.summary.num_rows(plan.split)
+        num_rows = plan.task.report.num_rows(plan.split)
         few_rows = metrics.few_rows_warning(num_rows, "rows", plan.split)
         if few_rows:
             logger.info(few_rows)
@@ -239,7 +239,7 @@ def log_seed(plan: Plan, result: SeedResult) -> None:
 
 def log_fold(plan: Plan, result: SeedResult) -> None:
     """Log the score of a fold."""
-    num_rows = plan.task.summary.num_rows
+    num_rows = plan.task.report.num_rows
     metric = plan.task.metric
     logger.info(
         f"fold {(plan.fold or 0) + 1} of {plan.num_folds}: {metric} "
@@ -289,5 +289,5 @@ def check_unchanged(plan: Plan, run: Run) -> None:
                 "restore them, or give a new directory"
             )
 
-    rows = {split: task.summary.num_rows(split) for split in fingerprints}
+    rows = {split: task.report.num_rows(split) for split in fingerprints}
     run.update_metadata(examples=fingerprints, **weights, rows=rows)

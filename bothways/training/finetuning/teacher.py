@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bothways.base.log import logger
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.tasks.training_task import Examples, TrainingTask
+from bothways.tasks.batch_plan import Examples
+from bothways.tasks.training_task import TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.finetuning.baselines import BaselineScore
 

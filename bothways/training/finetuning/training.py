@@ -29,8 +29,8 @@ from bothways.model.checkpoint.weights import write_weights
 from bothways.model.int8 import round_table
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_int8, read_examples
 from bothways.model.model import Model
+from bothways.tasks.batch_plan import Epoch, Examples
 from bothways.tasks.novelty import MAX_TOKENS
-from bothways.tasks.training_task import Epoch, Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
 from bothways.training.finetuning.budget import LABEL_CHECK
 from bothways.training.finetuning.gain import FRACTIONS, select_fraction, select_gain

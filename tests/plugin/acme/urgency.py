@@ -3,7 +3,8 @@
 from bothways.settings.base import settings
 from bothways.settings.finetune import Classify
 from bothways.tasks import TaskEntry
-from bothways.tasks.classify import Classification, ClassifyTask
+from bothways.tasks.classify.task import ClassifyTask
+from bothways.tasks.classify.training import Classification
 from bothways.tasks.task import LIST, Route, firsts
 from bothways.text.data.split_tables import read_tables
 

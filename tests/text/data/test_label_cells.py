@@ -13,7 +13,7 @@ from bothways.evaluation import evaluate
 from bothways.evaluation.check import decide_task
 from bothways.settings import Check, Classify, Evaluate
 from bothways.settings.tables_in_memory import as_source
-from bothways.tasks.classify import CLASSIFY
+from bothways.tasks.classify.task import CLASSIFY
 from bothways.text.data.columns import Table
 from bothways.text.data.examples import read_table
 from bothways.text.data.label_cells import read_labels

@@ -12,9 +12,9 @@ from bothways.base.errors import InputError, location_columns
 from bothways.cli.parser import parse
 from bothways.settings import Answer, Check, Classify, Tag, TrainEmbed
 from bothways.settings.tables_in_memory import TableList
-from bothways.tasks.answer import read_splits as read_question_splits
-from bothways.tasks.embed import read_pairs
-from bothways.tasks.tag import read_splits as read_sentence_splits
+from bothways.tasks.answer.files import read_splits as read_question_splits
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.tag.files import read_splits as read_sentence_splits
 from bothways.text.data.examples import read_table
 from bothways.text.data.split_tables import other_columns, read_tables, read_unlabelled
 from bothways.training.run import plain_value

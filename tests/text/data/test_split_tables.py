@@ -15,7 +15,7 @@ from bothways.inference.jobs import verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Embed, Evaluate, Predict, Regress, Tag, TrainEmbed
-from bothways.tasks.classify import Classification
+from bothways.tasks.classify.training import Classification
 from bothways.text.data.examples import read_table
 from bothways.text.data.labels import numeric_labels
 from bothways.text.data.near_duplicates import label_key, text_key

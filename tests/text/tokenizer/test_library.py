@@ -18,7 +18,7 @@ from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.tasks.answer_decoding import encode_pairs
+from bothways.tasks.answer.decoding import encode_pairs
 from bothways.tasks.offsets import bert_words, char_span
 from bothways.text.batch import Batch
 from bothways.text.corpus.encode import DocumentEncoder

@@ -12,7 +12,7 @@ import bothways
 from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Regress
-from bothways.tasks.classify import ClassScoring
+from bothways.tasks.classify.scoring import ClassScoring
 from bothways.training.finetuning import all_rows, training
 from bothways.training.finetuning.all_rows import SCORED, AllRows, can_train_all_rows, is_worth_it, learning_curve
 from bothways.training.finetuning.budget import Budget

@@ -13,7 +13,9 @@ from bothways.inference.jobs.verbs import predict
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict, Tag
 from bothways.settings.tables_in_memory import as_source
-from bothways.tasks import tag
+from bothways.tasks.tag.files import read_splits
+from bothways.tasks.tag.report import entity_spans, word_span
+from bothways.tasks.tag.training import Tagging
 from bothways.text.data.examples import read_tagged
 from bothways.training.finetuning.finetune import run as run_task
 
@@ -113,7 +115,7 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
         for split in ("train", "dev", "test")
     }
     settings = replace(run.settings, context=False)
-    tasks = [tag.Tagging.build(one, start, tag.read_splits(one)) for one in (settings, replace(settings, **words))]
+    tasks = [Tagging.build(one, start, read_splits(one)) for one in (settings, replace(settings, **words))]
     for split in words:
         windows = [task.data[split].windows for task in tasks]
         for ours, theirs in zip(*windows, strict=True):
@@ -122,8 +124,8 @@ def test_texts_give_the_same_examples_as_their_words(run, table):
 
 
 def test_a_text_is_read_as_it_is_written_and_alone(run):
-    sentences = tag.read_splits(run.settings)
-    task = tag.Tagging.build(run.settings, checkpoint.load(run.settings.model), sentences)
+    sentences = read_splits(run.settings)
+    task = Tagging.build(run.settings, checkpoint.load(run.settings.model), sentences)
     texts = task.texts["train"]
     assert [len(text) for text in texts.texts] == [1] * 150
     for sentence, windows in zip(texts.sentences, texts.windows_by_text, strict=True):
@@ -133,18 +135,18 @@ def test_a_text_is_read_as_it_is_written_and_alone(run):
 def test_reported_spans_are_characters_of_the_text(run):
     row = annotated_rows(5, 1)[0]
     (sentence,) = read_tagged(as_source("train", [row]))
-    spans = tag.entity_spans(sentence.words, sentence.tags)
+    spans = entity_spans(sentence.words, sentence.tags)
     assert [(one.start, one.end, one.label) for one in spans] == [
         (one["start"], one["end"], one["label"]) for one in row["entities"]
     ]
-    word = tag.word_span(sentence.words, 3)
+    word = word_span(sentence.words, 3)
     assert row["text"][word.start : word.end] == sentence.words[3]
 
 
 def test_equal_texts_stay_in_one_split_and_are_not_read_together(run, table):
     rows = annotated_rows(7, 40)
     settings = replace(run.settings, train=table(rows + rows, "twice.jsonl"), dev=None, test=None)
-    splits = tag.read_splits(settings)
+    splits = read_splits(settings)
     texts = {split: {one.words.text for one in sentences} for split, sentences in splits.items()}
     assert not texts["train"] & texts["dev"] and not texts["train"] & texts["test"]
 

@@ -4,6 +4,7 @@ after it."""
 import csv
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,9 @@ from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Evaluate
-from bothways.tasks import answer, losses
+from bothways.tasks import losses
+from bothways.tasks.answer.files import read_splits
+from bothways.tasks.answer.training import Answering
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import squad
@@ -76,9 +79,9 @@ def test_an_answer_without_any_token_is_an_error_or_left_out_with_a_message(sett
     changed = replace(settings, train=write(tmp_path / "train.json", content), epochs=0.1, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"train\.json"):
         run_task(changed)
-    summary = make_plan(replace(changed, on_error="skip")).task.summary
-    assert summary.num_rows("train") == 29
-    assert ", longest " in summary.describe() and "left out: 1 answers" in summary.describe()
+    report = make_plan(replace(changed, on_error="skip")).task.report
+    assert report.num_rows("train") == 29
+    assert ", longest " in report.describe() and "left out: 1 answers" in report.describe()
     content["data"][0]["paragraphs"] = [paragraph]
     none_left = replace(changed, dev=write(tmp_path / "dev.json", content), on_error="skip", out=tmp_path / "other")
     with pytest.raises(InputError, match=r"dev\.json.* dev "):
@@ -99,9 +102,9 @@ def test_answers_are_learned(result):
 
 
 def test_the_page_shows_the_answers_that_are_wrong(result, settings):
-    task = answer.Answering.build(settings, checkpoint.load(settings.model))
+    task = Answering.build(settings, checkpoint.load(settings.model))
     model = bothways.load(result.model_directory, dtype="float32")
-    (mistakes,) = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
+    (mistakes,) = task.report.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
     questions = task.questions["test"]
     answers = model.answer([one.question for one in questions], [one.context for one in questions])
     wrong = [
@@ -151,7 +154,7 @@ def test_the_first_message_counts_questions_without_an_answer(settings, tmp_path
     content = squad(3, 50, impossible=0.4)
     absent = sum(paragraph["qas"][0]["is_impossible"] for paragraph in content["data"][0]["paragraphs"])
     train = write(tmp_path / "train.json", content)
-    described = make_plan(replace(settings, train=train, test=None)).task.summary.describe()
+    described = make_plan(replace(settings, train=train, test=None)).task.report.describe()
     assert re.search(rf"\b{absent} .*without an answer", described)
 
 
@@ -175,7 +178,7 @@ def test_a_question_that_sees_far_has_its_answers_learned(family, make_model, to
 def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at_cls(settings, tmp_path):
     file = write(tmp_path / "long.json", squad(6, 12, length=300))
     changed = replace(settings, train=file, dev=None, test=None, window=90, overlap=20)
-    task = answer.Answering.build(replace(changed, dev=file, test=file), checkpoint.load(changed.model))
+    task = Answering.build(replace(changed, dev=file, test=file), checkpoint.load(changed.model))
     windows, rows = task.windows["train"], iter(task.data["train"].rows)
     for parts, question in zip(windows, task.questions["train"], strict=True):
         own = [next(rows) for _ in parts]
@@ -186,7 +189,7 @@ def test_a_long_passage_is_read_in_windows_and_those_without_the_answer_point_at
 
 
 def test_the_loss_is_that_of_transformers(make_model, settings, global_seed):
-    task = answer.Answering.build(settings, checkpoint.load(settings.model))
+    task = Answering.build(settings, checkpoint.load(settings.model))
     batch = task.data["dev"].batch([3, 1, 8])
     scores_T2 = torch.randn(batch.num_tokens, 2)
     total, number = losses.span_loss(scores_T2, batch.labels, batch.lengths.tolist())
@@ -203,12 +206,12 @@ def test_an_answer_that_is_not_at_its_offset_is_named_or_left_out_with_a_message
     file = write(tmp_path / "wrong.json", wrong)
     with pytest.raises(InputError, match=r"wrong.json.*q7-4"):
         run_task(replace(settings, train=file, out=tmp_path / "run"))
-    summary = make_plan(replace(settings, train=file, on_error="skip")).task.summary
-    assert summary.num_rows("train") == 29 and "left out: 1 " in summary.describe()
+    report = make_plan(replace(settings, train=file, on_error="skip")).task.report
+    assert report.num_rows("train") == 29 and "left out: 1 " in report.describe()
 
 
 def test_one_file_is_divided_by_passages(settings):
-    splits = answer.read_splits(replace(settings, dev=None, test=None), answer.Counter())
+    splits = read_splits(replace(settings, dev=None, test=None), Counter())
     contexts = {split: {one.context for one in questions} for split, questions in splits.items()}
     assert sum(map(len, splits.values())) == 400
     assert not contexts["train"] & contexts["dev"] and not contexts["train"] & contexts["test"]

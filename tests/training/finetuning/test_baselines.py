@@ -21,9 +21,15 @@ from bothways.measure.report import score_tables as page_baselines
 from bothways.model.checkpoint import checkpoint
 from bothways.model.linear import regressions, tfidf
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
-from bothways.tasks import classify, embed, linear_baselines, regress, tag
-from bothways.tasks.classify import ClassEvaluator
+from bothways.tasks import linear_baselines
+from bothways.tasks.classify.scoring import ClassEvaluator
+from bothways.tasks.classify.training import Classification
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.embed.training import Embedding
+from bothways.tasks.regress.training import Regression
 from bothways.tasks.scores import Predictions
+from bothways.tasks.tag.files import read_splits
+from bothways.tasks.tag.training import Tagging
 from bothways.tasks.training_task import Baseline
 from bothways.text.data import split_tables
 from bothways.text.data.splits import selection_folds
@@ -179,9 +185,9 @@ def test_a_resumed_run_does_not_recompute_baselines(settings):
 
     with pytest.raises(KeyboardInterrupt):
         run_task(settings, callbacks=[stop])
-    again, baselines = [], classify.Classification.baselines
+    again, baselines = [], Classification.baselines
     with mock.patch.object(
-        classify.Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
+        Classification, "baselines", lambda task, split: (again.append(split), baselines(task, split))[1]
     ):
         result = run_task(replace(settings, resume=True))
     assert again in ([], ["dev"])  # on dev, where the model that is saved is fitted
@@ -197,7 +203,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         seen.append((set(train.texts), set(dev.texts)))
         return fit(train, dev, *rest, **options)
 
-    own_scores, splits = classify.Classification.baselines, []
+    own_scores, splits = Classification.baselines, []
 
     def baselines_of(task, split, words=True):
         splits.append((split, {*task.tables["test"].texts} if "test" in task.tables else None))
@@ -205,7 +211,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
 
     with (
         mock.patch.object(tfidf, "fit", watched),
-        mock.patch.object(classify.Classification, "baselines", baselines_of),
+        mock.patch.object(Classification, "baselines", baselines_of),
     ):
         result = run_task(replace(settings, dev=None, test=None, folds=2))
     held = [json.loads(line) for line in (settings.out / select.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
@@ -226,7 +232,7 @@ def test_numbers_have_ridge_regression_in_their_own_unit(start, files, tmp_path)
             tmp_path / file.name, [{"text": row["text"], "score": row["number"] + shift} for row in records]
         )
     settings = Regress(model=start, out=tmp_path / "run", epochs=0.1, dtype="float32", **moved)
-    task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    task = Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     (one, *_) = task.baselines("test")
     gold, predicted = np.array(one.predictions.gold), np.array(one.predictions.predicted)
     assert abs(predicted.mean() - gold.mean()) < 0.3 and np.corrcoef(gold, predicted)[0, 1] > 0.6
@@ -265,7 +271,7 @@ def test_pairs_have_frozen_vectors_and_numbers_their_cosine(start, tmp_path):
     settings = Regress(
         model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = regress.Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    task = Regression.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     predictions = {one.name: one.predictions for one in task.baselines("test")}
     assert [*predictions] == [RIDGE, "frozen vector pairs + ridge regression", "cosine of frozen vectors"]
     table = task.tables["test"]
@@ -392,7 +398,7 @@ def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     scoring = mock.Mock(score_predictions=scores_of, trivial_baseline=CONSTANT)
     task = mock.Mock(metric="accuracy", scoring=scoring, data={"test": ()}, keeps_start="")
     task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
-    real = classify.Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
+    real = Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
     plan = replace(plan_of(ScoredRows(replace(settings, **option), real)), task=task)
     resamples = Resamples.of(scores_of(one_sided(300, 150)), "accuracy")
     rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), Resamples(np.ones(50), 300), one_sided(300, 300))
@@ -439,7 +445,7 @@ def test_a_model_of_numbers_is_saved_in_their_unit(start, files, tmp_path):
 
 
 def test_single_texts_have_the_best_linear_model_on_frozen_means(settings, start):
-    task = classify.Classification.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
+    task = Classification.build(settings, checkpoint.load(start), split_tables.read_tables(settings))
     names = [one.name for one in task.baselines("test")]
     (baseline,) = [one for one in task.baselines("test") if one.name == FROZEN]
     assert names == [TFIDF, FROZEN]
@@ -466,7 +472,7 @@ def test_vectors_are_measured_beside_tf_idf(start, tmp_path, scored):
     settings = TrainEmbed(
         model=start, train=write_rows(tmp_path / "t.jsonl", lines), out=tmp_path / "run", epochs=0.1, dtype="float32"
     )
-    task = embed.Embedding.build(settings, checkpoint.load(start), embed.read_pairs(settings))
+    task = Embedding.build(settings, checkpoint.load(start), read_pairs(settings))
     (baseline,) = task.baselines("dev")
     first, second = task.pairs["dev"].texts[:2]
     fitted = make_union(*peer_parts()).fit([*task.pairs["train"].texts[0], *task.pairs["train"].texts[1]])
@@ -490,7 +496,7 @@ def test_frozen_states_beat_the_most_frequent_tag_on_ambiguous_words(start, tmp_
         lines.append({"words": words, "tags": tags})
     file = write_rows(tmp_path / "tags.jsonl", lines)
     settings = Tag(model=start, train=file, out=tmp_path / "run", scheme="plain", context=False, dtype="float32")
-    task = tag.Tagging.build(settings, checkpoint.load(start), tag.read_splits(settings))
+    task = Tagging.build(settings, checkpoint.load(start), read_splits(settings))
     commonest, frozen = (task.scoring.score_predictions(one.predictions)["accuracy"] for one in task.baselines("test"))
     assert frozen > commonest + 0.05
 
@@ -650,9 +656,9 @@ def test_folds_that_choose_penalties_and_intervals_keep_near_duplicates_together
     tables = [split_tables.read_tables(one) for one in (classes, numbers)]
     loaded = checkpoint.load(start)
     tasks = [
-        classify.Classification.build(classes, loaded, tables[0]),
-        regress.Regression.build(numbers, loaded, tables[1]),
-        tag.Tagging.build(tags, loaded, tag.read_splits(tags)),
+        Classification.build(classes, loaded, tables[0]),
+        Regression.build(numbers, loaded, tables[1]),
+        Tagging.build(tags, loaded, read_splits(tags)),
     ]
     for task in tasks:
         calls = []

@@ -12,8 +12,8 @@ import torch
 from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.settings import Classify
-from bothways.tasks import classify
 from bothways.tasks.class_decoding import LOWEST, Calibration, fit_calibration, fit_temperature, stored_calibration
+from bothways.tasks.classify import scoring
 
 
 def sample(scores_NC, temperature, seed):
@@ -95,9 +95,9 @@ def test_the_saved_model_has_scores_divided_by_the_temperature(
     rows, table, checkpoint_of, finetuned, tmp_path, capsys, monkeypatch
 ):
     options = {"model": checkpoint_of(), "train": table(rows), "epochs": 3.0}
-    run, fitted = finetuned(Classify, **options), classify.fit_calibration
+    run, fitted = finetuned(Classify, **options), scoring.fit_calibration
     with monkeypatch.context() as patched:  # the same run without a division
-        patched.setattr(classify, "fit_calibration", lambda *a, **b: replace(fitted(*a, **b), temperature=1.0))
+        patched.setattr(scoring, "fit_calibration", lambda *a, **b: replace(fitted(*a, **b), temperature=1.0))
         plain = finetuned(Classify, **options)
     stored = run.predictor.description.metadata["calibration"]
     texts = [row["text"] for row in rows[:30]]

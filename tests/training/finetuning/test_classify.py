@@ -20,7 +20,9 @@ from bothways.model.checkpoint.changes import new_head
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.losses import forward_losses
 from bothways.settings import Evaluate
-from bothways.tasks import classify, forward
+from bothways.tasks import forward
+from bothways.tasks.classify import scoring
+from bothways.tasks.classify.training import Classification, class_targets
 from bothways.tasks.text_examples import TextExamples
 from bothways.tasks.training_task import text_reader
 from bothways.text.data import split_tables as tables
@@ -127,10 +129,10 @@ def test_the_table_of_predictions_has_the_columns_of_the_guide(run, result, sett
 
 
 def test_probabilities_beyond_those_that_are_stored_are_empty_but_for_that_of_the_right_class(settings, monkeypatch):
-    monkeypatch.setattr(classify, "NUM_STORED", 1)
-    task = classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    monkeypatch.setattr(scoring, "NUM_STORED", 1)
+    task = Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
     scores_NC = np.tile(np.array([0.0, 1.0, 3.0], np.float32), (61, 1))
-    columns = task.view.columns(task.scoring.predictions("test", scores_NC))
+    columns = task.report.columns(task.scoring.predictions("test", scores_NC))
     names = ("canine", "feline", "none")
     for row, gold in enumerate(columns["gold"]):
         filled = {name for name in names if columns[f"probability_{name}"][row] != ""}
@@ -147,15 +149,15 @@ def test_class_counts_are_logged(run):
 def test_very_many_classes_are_summarized(settings):
     rows = [f"class {index % 700:03}" for index in range(2100)] + ["class 013"] * 5 + ["class 999"]
     split = {"train": table_of(rows), "dev": table_of(["class 013", "class 999"])}
-    task = classify.Classification.build(settings, checkpoint.load(settings.model), split)
-    lines = task.summary.describe().splitlines()
+    task = Classification.build(settings, checkpoint.load(settings.model), split)
+    lines = task.report.describe().splitlines()
     assert lines[1] == (
         "  701 classes, the most frequent: class 013 8, class 000 3, class 001 3, class 002 3, class 003 3; "
         "0 with no texts, 1 with 1 text"
     )
     assert "699 with no texts, 2 with 1 text" in lines[3] and max(map(len, lines)) < 300
     with pytest.raises(InputError, match="class 000, class 001, .* 681 more") as raised:
-        classify.class_targets(table_of(["class 700"]), task.names, multi_label=False)
+        class_targets(table_of(["class 700"]), task.names, multi_label=False)
     assert len(str(raised.value)) < 400
 
 
@@ -591,7 +593,7 @@ def test_balanced_weights_are_inverse_to_class_counts(settings, tmp_path, table)
     rare = [row for row in rows if row["label"] == "canine"][:12]
     train = table([row for row in rows if row["label"] == "feline"] + rare, "train.csv")
     changed = replace(settings, train=train, dev=None, test=None, class_weights="balanced")
-    task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
+    task = Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     counts = np.bincount(task.data["train"].targets)
     weights = task.objective.weights_C
     assert weights[0] / weights[1] == pytest.approx(counts[1] / counts[0])
@@ -604,7 +606,7 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
     if several:
         rows = [{**row, "label": row["label"] if index % 3 else "canine|feline"} for index, row in enumerate(rows)]
     options = {"train": table(rows, "t.csv"), "dev": None, "test": None, "multi_label": several}
-    task = classify.Classification.build(
+    task = Classification.build(
         replace(settings, **options, class_weights="balanced"), checkpoint.load(settings.model),
         tables.read_tables(replace(settings, **options)),
     )  # fmt: skip
@@ -627,9 +629,9 @@ def test_the_loss_weighs_classes_by_how_rare_they_are(several, settings, tmp_pat
 
 def test_the_page_agrees_with_evaluate(result, settings, several):
     """Confusions, labels and mistakes of the weights kept, and of several labels each by itself."""
-    task = classify.Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
+    task = Classification.build(settings, checkpoint.load(settings.model), tables.read_tables(settings))
     model = bothways.load(result.model_directory, dtype="float32")
-    confusion, labels, _, refusals, mistakes = task.view.sections(
+    confusion, labels, _, refusals, mistakes = task.report.sections(
         task.scoring.predictions("test", task.scoring.outputs(model.module, "test"))
     )
     gold, predicted = task.tables["test"].labels, [one.label for one in model.classify(task.tables["test"].texts)]
@@ -657,7 +659,7 @@ def test_the_page_agrees_with_evaluate(result, settings, several):
 def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, tmp_path, table):
     rows = [{"text": f"the cat {index}", "label": "feline" if index % 5 == 0 else ""} for index in range(50)]
     changed = replace(settings, train=table(rows, "t.csv"), dev=None, test=None, multi_label=True, metric="accuracy")
-    task = classify.Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
+    task = Classification.build(changed, checkpoint.load(changed.model), tables.read_tables(changed))
     gold = task.data["train"].targets
     assert task.scoring.trivial_metrics(gold)["accuracy"] == pytest.approx(1 - gold.mean()) and gold.mean() < 0.5
 
@@ -667,7 +669,7 @@ def test_predicting_no_label_is_the_baseline_if_most_texts_have_none(settings, t
 def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes, steps, settings, tmp_path, table):
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
-    requested = changed.epochs, classify.Classification.min_steps
+    requested = changed.epochs, Classification.min_steps
     assert plan.num_steps(*requested, plan.Epoch(rows // 10, rows, 10 * rows)) == steps
     assert plan.num_epochs(*requested, plan.Epoch(30, 300, 6000)) == (5 if not changes else 2)
     assert plan.num_epochs(*requested, plan.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long

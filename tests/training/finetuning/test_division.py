@@ -7,7 +7,7 @@ import pytest
 import bothways
 from bothways.base.log import messages_to
 from bothways.settings import Classify
-from bothways.tasks.classify import Classification
+from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import division, training
 from bothways.training.finetuning.budget import LABEL_CHECK, WORDS, Budget
 from bothways.training.finetuning.division import Estimates, divide

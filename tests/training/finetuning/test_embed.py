@@ -13,11 +13,13 @@ from bothways.base.errors import InputError
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
 from bothways.model.losses import forward_losses
-from bothways.tasks import embed, forward
-from bothways.tasks.embed import read_pairs
-from bothways.tasks.forward import text_vectors
+from bothways.tasks import forward
+from bothways.tasks.embed.examples import PairExamples, text_ids
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.embed.forward import text_vectors
+from bothways.tasks.embed.scoring import rank_pairs
+from bothways.tasks.embed.training import Embedding, check_dims, score_range
 from bothways.tasks.losses import ranking_loss
-from bothways.tasks.pair_examples import PairExamples, text_ids
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.near_duplicates import text_key
 from bothways.text.data.pairs import NO_NEGATIVES, read_pair_file
@@ -71,7 +73,7 @@ def figures_of(result):
 
 
 def task_of(settings):
-    return embed.Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
+    return Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
 
 
 def test_texts_learn_to_find_their_pairs(result):
@@ -107,7 +109,7 @@ def test_cosines_learn_to_be_scores_with_all_numbers_and_with_the_first_five(sco
 
 
 def test_the_first_message_has_the_range_of_the_scores_and_the_pairs_that_splits_share(scored):
-    described = task_of(scored).summary.describe()
+    described = task_of(scored).report.describe()
     assert "scores: 0 is cosine 0, 3 is cosine 1\n1 of 61 examples of test are also in train (" in described
 
 
@@ -145,7 +147,7 @@ def test_few_numbers_of_a_vector_do_better_when_they_were_trained_for_it(pairs, 
     for name, run in (("trained", trained), ("not", result)):
         model = bothways.load(run.model_directory, dtype="float32")
         vectors = np.stack([model.embed([row[part] for row in rows]) for part in ("text", "pair")])
-        scores[name] = metrics.ranking_scores(*embed.rank_pairs(vectors[..., :2], ids_2N))["ndcg@10"]
+        scores[name] = metrics.ranking_scores(*rank_pairs(vectors[..., :2], ids_2N))["ndcg@10"]
     assert scores["trained"] > scores["not"] + 0.1
     assert scores["trained"] == pytest.approx(figures_of(trained)["test"]["ndcg@10_2"], abs=1e-6)
 
@@ -251,8 +253,8 @@ def test_pairs_alone_in_their_step_are_an_error_or_reported(pairs):
     with pytest.raises(InputError, match=r"batch_tokens \(8\) "):
         task_of(replace(pairs, batch_size=None, batch_tokens=8))
     task = task_of(replace(pairs, batch_size=None, batch_tokens=24))
-    assert task.num_isolated and f"{task.num_isolated} pairs are alone" in task.summary.describe()
-    assert "alone" not in task_of(pairs).summary.describe()
+    assert task.num_isolated and f"{task.num_isolated} pairs are alone" in task.report.describe()
+    assert "alone" not in task_of(pairs).report.describe()
 
 
 def test_pairs_compete_within_a_micro_batch_and_scores_by_themselves(pairs, scored):
@@ -288,7 +290,7 @@ def test_reciprocal_ranks_are_those_of_a_slow_count():
         }
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)[:10]
         total += next((1 / rank for rank, pair in enumerate(ranked, 1) if pair in own), 0.0)
-    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_2NH.numpy(), ids_2N))
+    scores = metrics.ranking_scores(*rank_pairs(vectors_2NH.numpy(), ids_2N))
     assert scores["queries"] == len(texts) == 34
     assert scores["mrr@10"] == pytest.approx(total / 34, rel=1e-6)
 
@@ -331,7 +333,7 @@ def test_each_query_searches_all_other_texts_of_the_split(name):
     texts = SEARCHED[name]
     shape = len(texts), len(texts[0]), 7
     vectors_RNH = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    scores = metrics.ranking_scores(*embed.rank_pairs(vectors_RNH.numpy(), text_ids(texts)))
+    scores = metrics.ranking_scores(*rank_pairs(vectors_RNH.numpy(), text_ids(texts)))
     assert scores["ndcg@10"] == pytest.approx(ndcg(vectors_RNH, texts), rel=1e-6)
     assert scores["queries"] == len({text_key(text) for text in texts[0]})
 
@@ -373,19 +375,19 @@ def test_texts_that_match_a_query_in_any_row_do_not_push_it_away(rows, ignored, 
 
 
 def test_sizes_are_those_a_vector_has_and_end_with_all_of_it():
-    assert embed.check_dims((16, 8, 16), 24) == (8, 16, 24) and embed.check_dims((), 24) == (24,)
+    assert check_dims((16, 8, 16), 24) == (8, 16, 24) and check_dims((), 24) == (24,)
     for wrong in (0, 25):
         with pytest.raises(InputError, match=rf"matryoshka_dims \({wrong}\) .*\(24\)"):
-            embed.check_dims((8, wrong), 24)
+            check_dims((8, wrong), 24)
 
 
 @pytest.mark.parametrize(
     ("scores", "expected"), [([1, 5, 3.5], (1, 5)), ([0.2, 1, 0.7], (0, 1)), ([-1, 0.5], (0, 1)), ([-1, 2], (-1, 2))]
 )
 def test_scores_that_can_be_cosines_stay_and_others_are_scaled_to_0_to_1(scores, expected):
-    assert embed.score_range(np.array(scores), "pairs.csv") == expected
+    assert score_range(np.array(scores), "pairs.csv") == expected
     with pytest.raises(InputError, match=" 3;.*--objective pairs"):
-        embed.score_range(np.array([3.0, 3.0]), "pairs.csv")
+        score_range(np.array([3.0, 3.0]), "pairs.csv")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -395,7 +397,7 @@ def test_negatives_are_read_and_compete(pairs, table):
     rows = [{**row, "negative": f"{index} sat"} for index, row in enumerate(rows_of(0, 40))]
     settings = replace(pairs, train=table(rows), dev=table(rows), test=None)
     task, without = task_of(settings), task_of(replace(pairs, train=settings.train))
-    assert task.pairs["dev"].texts[2][7] == "7 sat" and "hard negatives" in task.summary.describe()
+    assert task.pairs["dev"].texts[2][7] == "7 sat" and "hard negatives" in task.report.describe()
     batch = task.data["train"].batch(range(6))
     assert batch.labels.shape == (3, 6)
     model = task.initial_checkpoint(0).model.eval()
@@ -424,7 +426,7 @@ def test_negatives_go_by_their_name_in_any_case_and_of_several_one_is_to_be_name
 def test_empty_texts_are_counted_and_reported(pairs, tmp_path, table):
     rows = [{"text": "a", "pair": ""}, *rows_of(0, 20), {"text": " ", "pair": "b"}]
     task = task_of(replace(pairs, train=table(rows, "t.csv")))
-    assert "2 of 22 pairs of train have an empty text" in task.summary.warnings
+    assert "2 of 22 pairs of train have an empty text" in task.report.warnings
 
 
 def test_scores_are_used_if_present_unless_the_objective_is_pairs(pairs, tmp_path, table):

@@ -17,7 +17,7 @@ from bothways.model.checkpoint.changes.new_head import with_head
 from bothways.model.linear import linear_head, tfidf
 from bothways.model.losses import classification_loss
 from bothways.settings import Classify, Regress, TrainEmbed
-from bothways.tasks.classify import ClassScoring
+from bothways.tasks.classify.scoring import ClassScoring
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan, training
 from bothways.training.finetuning import gain as gain_module
@@ -115,7 +115,7 @@ def test_all_rows_are_scored_out_of_fold_and_fitted(few):
     assert result.measured == "out-of-fold, 45 rows, 15 folds, frozen vectors and TF-IDF" and result.rows == 45
     low, high = result.interval
     assert low < result.mean < high and result.frozen
-    assert plan.make_plan(few.settings).task.summary.num_rows("train") == 45
+    assert plan.make_plan(few.settings).task.report.num_rows("train") == 45
 
 
 def test_near_duplicates_are_in_one_fold(start, few):

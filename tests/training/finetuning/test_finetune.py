@@ -21,8 +21,11 @@ from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify
-from bothways.tasks import classify, forward, regress
+from bothways.tasks import forward
+from bothways.tasks.classify.scoring import ClassObjective
+from bothways.tasks.classify.training import Classification
 from bothways.tasks.forward import split_batch
+from bothways.tasks.regress.training import Regression
 from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 from bothways.training import progress
@@ -70,7 +73,7 @@ def rows_of(run):
 def test_one_file_is_divided_80_10_10_and_reported_on_test(settings):
     made = plan.make_plan(settings)
     assert made.split == "test"
-    assert {split: made.task.summary.num_rows(split) for split in made.task.data} == {
+    assert {split: made.task.report.num_rows(split) for split in made.task.data} == {
         "train": 120, "dev": 15, "test": 15,
     }  # fmt: skip
 
@@ -188,12 +191,12 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 @pytest.mark.slow
 def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings, tmp_path, monkeypatch):
     """So nothing is computed twice, except for a text that is longer than the bound itself."""
-    runs, losses = {}, classify.ClassObjective.losses
+    runs, losses = {}, ClassObjective.losses
     for bound in (10_000, 30):
         sizes = []
-        monkeypatch.setattr(classify.Classification, "max_micro_batch_tokens", bound)
+        monkeypatch.setattr(Classification, "max_micro_batch_tokens", bound)
         monkeypatch.setattr(
-            classify.ClassObjective, "losses",
+            ClassObjective, "losses",
             lambda self, model, batch, scores, sizes=sizes: (
                 sizes.append(batch.num_tokens) or losses(self, model, batch, scores)
             ),
@@ -204,7 +207,7 @@ def test_a_step_of_many_tokens_is_cut_between_texts_and_changes_no_loss(settings
     assert min(runs[10_000][0]) > 30 and max(runs[30][0]) <= 30
 
 
-@pytest.mark.parametrize("task", [classify.Classification, regress.Regression])
+@pytest.mark.parametrize("task", [Classification, Regression])
 def test_what_reads_texts_one_by_one_never_has_more_in_memory_than_is_kept_for_the_way_back(task):
     assert task.max_micro_batch_tokens == MAX_TOKENS
 
@@ -419,7 +422,7 @@ def test_lengths_in_the_first_message_are_those_of_texts_not_of_windows(settings
     rows = [json.dumps({"text": "cat " * number, "label": "xy"[number % 2]}) for number in range(1, 61)]
     (tmp_path / "long.jsonl").write_text("\n".join(rows), encoding="utf-8")
     changed = replace(settings, train=tmp_path / "long.jsonl", dev=tmp_path / "long.jsonl", window=16)
-    described = plan.make_plan(changed).task.summary.describe()
+    described = plan.make_plan(changed).task.report.describe()
     assert re.search(r"dev: 60 .* 32, .* 56, .* 62; 46 ", described)
 
 

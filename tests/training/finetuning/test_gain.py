@@ -168,10 +168,11 @@ def test_the_best_point_is_kept_if_the_interval_of_its_gain_is_above_0(slopes, k
 
 
 def test_with_several_sizes_of_vectors_the_gain_is_that_of_their_mean(gallery):
-    from bothways.tasks import embed
+    from bothways.tasks.embed.files import read_pairs
+    from bothways.tasks.embed.training import Embedding
 
     settings = replace(gallery.settings("embed"), matryoshka_dims=(2, 5))
-    task = embed.Embedding.build(settings, checkpoint.load(settings.model), embed.read_pairs(settings))
+    task = Embedding.build(settings, checkpoint.load(settings.model), read_pairs(settings))
     outputs = task.scoring.outputs(task.pretrained.model, "dev")
     score = gain.dev_score(SimpleNamespace(task=task), outputs)
     values = task.scoring.compute_metrics("dev", outputs)

@@ -8,20 +8,22 @@ import pytest
 from bothways.measure.metrics import intervals, label_errors
 from bothways.model.linear import tfidf
 from bothways.settings import Answer, Classify
-from bothways.tasks import classify, linear_baselines, linear_start, text_examples, texts, training_task
+from bothways.tasks import linear_baselines, linear_start, text_examples, texts, training_task
+from bothways.tasks.batch_plan import BATCH_TOKENS, EPOCHS, USUAL_STEPS
+from bothways.tasks.classify.scoring import NEGLIGIBLE, NUM_STORED
 from bothways.training import step
 from bothways.training.finetuning import budget, gain, linear_candidates, plan, training
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
 
 FINETUNING = {
-    "passes over the examples: {:g} by default": training_task.EPOCHS,
+    "passes over the examples: {:g} by default": EPOCHS,
     "at most {:g} |": plan.MAX_EPOCHS,
     "a weight decay of {:g}": TrainingOptions.weight_decay,
     "gradients clipped at a norm of {:g}": step.MAX_GRADIENT_NORM,
     "saves a checkpoint every {:,} steps": Classify.checkpoint_every,
-    "A step has {:,} tokens": training_task.BATCH_TOKENS,
-    "fewer than {} steps (but at least": training_task.USUAL_STEPS,
+    "A step has {:,} tokens": BATCH_TOKENS,
+    "fewer than {} steps (but at least": USUAL_STEPS,
     "(but at least {} tokens and": texts.TextTask.min_step_tokens,
     "tokens and {} texts)": text_examples.MIN_STEP_TEXTS,
     "only until {} steps (": texts.TextTask.min_steps,
@@ -32,7 +34,7 @@ FINETUNING = {
     "(after {:.0%} of the steps": training.TRIAL_SHARE,
     "that before (after 5 % of the steps, in runs of some hundred or more), {}": training.LOWER,
     "after {} evaluations without a better metric": Classify.patience,
-    "training loss of a classifier is below {:g}": classify.NEGLIGIBLE,
+    "training loss of a classifier is below {:g}": NEGLIGIBLE,
     "falls to 0 in {} of the steps so far": plan.COOLDOWN,
     "There are {} to": plan.MIN_EVALUATIONS,
     "to {} evaluations in a run": plan.MAX_EVALUATIONS,
@@ -56,7 +58,7 @@ FINETUNING = {
     "parts of at most {:,} tokens": text_examples.MAX_TOKENS,
     "the error must exceed {:g} robust standard deviations": label_errors.OUTLIER_DEVIATIONS,
     "Of more than {0:,} rows, {0:,} random ones are judged": linear_baselines.MAX_CHECKED,
-    "beyond the {} most probable classes of a row": classify.NUM_STORED,
+    "beyond the {} most probable classes of a row": NUM_STORED,
 }
 CLASSES = {
     "there are at most {:,} training pairs": texts.MAX_SEPARATE,

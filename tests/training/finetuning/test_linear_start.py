@@ -16,8 +16,8 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.linear import linear_head
 from bothways.settings import Classify, Export, Regress, Tag
 from bothways.shrink.export import export
-from bothways.tasks import classify
 from bothways.tasks.arrays import softmax
+from bothways.tasks.classify.training import Classification
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.linear_candidates import FewRows
@@ -76,7 +76,7 @@ def measured(run):
 
 
 def task_of(settings):
-    return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    return Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
 def test_no_other_head_has_a_lower_loss_on_the_frozen_features(options, tables, global_seed):

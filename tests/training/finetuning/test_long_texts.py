@@ -12,9 +12,11 @@ from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Evaluate
-from bothways.tasks import classify, forward, text_examples
-from bothways.tasks import training_task as batch_plan
-from bothways.tasks.embed import Embedding
+from bothways.tasks import forward, text_examples
+from bothways.tasks.batch_plan import BATCH_TOKENS, USUAL_STEPS, BatchPlan
+from bothways.tasks.classify.scoring import ClassObjective
+from bothways.tasks.classify.training import Classification
+from bothways.tasks.embed.training import Embedding
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.training import Trial
@@ -49,7 +51,7 @@ def settings(folder, tmp_path):
 
 
 def task_of(settings):
-    return classify.Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    return Classification.build(settings, checkpoint.load(settings.model), read_tables(settings))
 
 
 def test_each_epoch_samples_new_windows_reproducibly(settings):
@@ -75,9 +77,9 @@ def test_each_epoch_samples_new_windows_reproducibly(settings):
 @pytest.mark.slow
 def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monkeypatch):
     task, read = task_of(settings), {"train": 0, "all": 0}
-    losses = classify.ClassObjective.losses
+    losses = ClassObjective.losses
     monkeypatch.setattr(
-        classify.ClassObjective, "losses",
+        ClassObjective, "losses",
         lambda self, model, batch, scores: (
             read.update(train=read["train"] + len(batch)) or losses(self, model, batch, scores)
         ),
@@ -98,21 +100,21 @@ def test_training_reads_the_drawn_windows_and_measuring_reads_all(settings, monk
 
 def test_a_step_has_a_minimum_of_long_texts_unless_its_size_is_set(settings):
     task = task_of(replace(settings, window=64))
-    plan, sizes = batch_plan.BatchPlan.of(task), [600] * 100
+    plan, sizes = BatchPlan.of(task), [600] * 100
     assert all(len(rows) == text_examples.MIN_STEP_TEXTS for rows in [*plan.step_rows(0, 0, sizes)][:-1])
     named = replace(task, settings=replace(settings, batch_tokens=1200))
-    assert {len(rows) for rows in batch_plan.BatchPlan.of(named).step_rows(0, 0, sizes)} == {2}
+    assert {len(rows) for rows in BatchPlan.of(named).step_rows(0, 0, sizes)} == {2}
     short = [*plan.step_rows(0, 0, [8] * 100_000)]
-    assert len(short[0]) == batch_plan.BATCH_TOKENS // 8
+    assert len(short[0]) == BATCH_TOKENS // 8
 
 
 def test_steps_of_few_texts_are_smaller_and_not_those_of_pairs_with_negatives(settings):
     task = task_of(settings)
-    plan = batch_plan.BatchPlan.of(task)
+    plan = BatchPlan.of(task)
     assert len(next(plan.step_rows(0, 0, [40] * 400))) == 16  # 16 texts, more than 512 tokens
     assert len(next(plan.step_rows(0, 0, [8] * 1000))) == 512 // 8
-    assert len(next(plan.step_rows(0, 0, [32] * 4000))) == 3 * 4000 // batch_plan.USUAL_STEPS  # 300 steps in all
-    assert Embedding.min_step_tokens == batch_plan.BATCH_TOKENS
+    assert len(next(plan.step_rows(0, 0, [32] * 4000))) == 3 * 4000 // USUAL_STEPS  # 300 steps in all
+    assert Embedding.min_step_tokens == BATCH_TOKENS
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from bothways.settings import Classify, Evaluate, Export, Quantize, Regress
 from bothways.shrink import quantize
 from bothways.shrink.export import export
 from bothways.tasks import texts as text_task
-from bothways.tasks.classify import Classification
-from bothways.tasks.regress import Regression
+from bothways.tasks.classify.training import Classification
+from bothways.tasks.regress.training import Regression
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 

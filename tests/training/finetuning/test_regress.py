@@ -11,7 +11,7 @@ from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Regress
-from bothways.tasks import regress
+from bothways.tasks.regress.training import Regression
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import make_plan
@@ -40,7 +40,7 @@ def test_numbers_are_learned_and_reported_as_a_correlation(run):
 
 
 def test_the_first_message_has_the_range_of_the_numbers(settings):
-    assert "numbers from 7000 to 8500, median" in make_plan(settings).task.summary.describe()
+    assert "numbers from 7000 to 8500, median" in make_plan(settings).task.report.describe()
 
 
 def test_the_table_of_predictions_has_the_gold_and_predicted_number_of_each_text(run):
@@ -72,9 +72,9 @@ def test_the_metrics_of_the_run_are_those_of_the_saved_model(run):
 def test_the_page_shows_the_table_s_own_numbers(settings, result, table):
     rows = [{**row, "score": row["score"] * 1000 + 1.25} for row in rows_of(1, 40)]
     settings = replace(settings, dev=table(rows))
-    task = regress.Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
+    task = Regression.build(settings, checkpoint.load(settings.model), read_tables(settings))
     outputs = task.scoring.outputs(checkpoint.load(result.model_directory).model, "dev")
-    _, mistakes = task.view.sections(task.scoring.predictions("dev", outputs))
+    _, mistakes = task.report.sections(task.scoring.predictions("dev", outputs))
     assert [mistake.gold for mistake in mistakes.cases] == [row["score"] for row in rows]
 
 

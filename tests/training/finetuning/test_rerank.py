@@ -17,8 +17,10 @@ from bothways.measure.metrics.intervals import difference_interval
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Rerank
 from bothways.tasks.losses import list_loss
-from bothways.tasks.rerank import MRR, NDCG, RerankTraining, ranked_scores, read_ranking_tables
-from bothways.tasks.rerank_decoding import Reranking
+from bothways.tasks.rerank.decoding import Reranking
+from bothways.tasks.rerank.files import read_ranking_tables
+from bothways.tasks.rerank.scoring import MRR, NDCG, ranked_scores
+from bothways.tasks.rerank.training import RerankTraining
 from bothways.training.finetuning.baselines import Resamples
 from bothways.training.finetuning.refusal import refusal
 from bothways.training.finetuning.seeds import SeedResult
@@ -223,7 +225,7 @@ def test_queries_from_which_nothing_can_be_learned_are_left_out_with_a_warning(s
     alone = [{"query": "only cats", "passage": "a cat", "label": 1, "rank": 1}]
     task = task_of(replace(settings, train=table([*rank_rows(5, 8), *alone])))
     assert len(task.data["train"].lists) == 8
-    assert any(warning.startswith("1 query of train are left out") for warning in task.summary.warnings)
+    assert any(warning.startswith("1 query of train are left out") for warning in task.report.warnings)
 
 
 def test_without_ranks_the_baseline_is_an_order_of_words(settings, table):
@@ -234,7 +236,7 @@ def test_without_ranks_the_baseline_is_an_order_of_words(settings, table):
     task = task_of(replace(settings, **splits))
     assert task.scoring.weights == (1.0,) and task.reranking == Reranking()
     assert sorted(task.ranks("dev")[:PASSAGES]) == [1, 2, 3, 4, 5]
-    assert any("no column has the rank or the score of a search" in line for line in task.summary.warnings)
+    assert any("no column has the rank or the score of a search" in line for line in task.report.warnings)
 
 
 @pytest.mark.parametrize(

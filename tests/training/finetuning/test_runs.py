@@ -11,7 +11,7 @@ import bothways
 from bothways.base.errors import InputError, MissingFile
 from bothways.cli.main import main
 from bothways.settings import Classify, Regress, Tag
-from bothways.tasks.classify import ClassView
+from bothways.tasks.classify.report import ClassReport
 from bothways.training.pretraining.result import PretrainingResult
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_columns_of_the_user_keep_types_and_get_free_names(run):
 
 
 def test_a_run_without_suspects_has_the_columns_of_one_with_some(finetuned, start, columns, run, monkeypatch):
-    monkeypatch.setattr(ClassView, "label_issues", lambda *_: [])
+    monkeypatch.setattr(ClassReport, "label_issues", lambda *_: [])
     frame = pandas.DataFrame(rows_of(0, 40))
     clean = finetuned(Classify, model=start, train=frame, epochs=0.1, **columns | {"baselines": False})
     errors = clean.result.label_errors

@@ -10,7 +10,7 @@ import torch
 
 from bothways.base.log import messages_to
 from bothways.settings import Classify
-from bothways.tasks.training_task import Epoch
+from bothways.tasks.batch_plan import Epoch
 from bothways.text.batch import Batch
 from bothways.training.finetuning import gain, training
 from bothways.training.finetuning.finetune import run as run_task

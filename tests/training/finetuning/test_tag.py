@@ -18,8 +18,11 @@ from bothways.inference.predictor import Predictor
 from bothways.measure.metrics.entities import entity_scores
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Evaluate, Predict
-from bothways.tasks import tag, tag_examples
-from bothways.tasks.training_task import compute_outputs
+from bothways.tasks.batch_plan import compute_outputs
+from bothways.tasks.tag.examples import all_words, detect_or_check_scheme
+from bothways.tasks.tag.files import read_splits, tag_columns
+from bothways.tasks.tag.task import TAG
+from bothways.tasks.tag.training import Tagging
 from bothways.training.finetuning.finetune import run as run_task
 from tests.training.finetuning.gallery import tagged_sentences as sentences
 from tests.training.finetuning.gallery import write_conll as write
@@ -53,7 +56,7 @@ def test_the_model_finds_them_in_plain_text_at_exact_characters(result):
 
 
 def test_the_score_of_the_run_is_that_of_the_entities_it_predicts(result, settings):
-    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = Tagging.build(settings, checkpoint.load(settings.model), read_splits(settings))
     model = checkpoint.load(result.model_directory).model
     scores = compute_outputs(model, task.data["test"], task.scoring.forward)
     predicted = list(task.scoring.decode("test", scores))
@@ -72,11 +75,11 @@ def test_the_table_of_predictions_has_the_tags_of_each_sentence(run):
 
 
 def test_evaluate_reads_the_sentences_as_the_run_did(result, settings, monkeypatch):
-    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = Tagging.build(settings, checkpoint.load(settings.model), read_splits(settings))
     read, tag_words = [], Predictor.tag_words
     monkeypatch.setattr(Predictor, "tag_words", lambda self, words, *rest: tag_words(self, read.append(words) or words))
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
-    assert read == [[tag_examples.all_words(text) for text in task.texts["test"].texts]]
+    assert read == [[all_words(text) for text in task.texts["test"].texts]]
     assert scores["f1"] == pytest.approx(result.scores[0]) and scores["sentences"] == 41
 
 
@@ -104,25 +107,25 @@ def test_evaluate_takes_the_columns_the_model_was_fine_tuned_with(settings, tmp_
     assert 0.1 < result.scores[0] == pytest.approx(scores["f1"])
     options = SimpleNamespace(words_column=None, tags_column="-1")
     learned = {"words_column": "tokens", "tags_column": "1"}
-    words = tag_examples.tag_columns(files["test"], options, learned)
+    words = tag_columns(files["test"], options, learned)
     assert words == {"words": None, "tags": "-1"}  # options win, and a file without names has no such column
 
 
 def test_sentences_shared_by_splits_are_reported(settings):
     changed = replace(settings, dev=settings.train)
-    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
-    assert "200 of 200 examples of dev are also in train" in task.summary.describe()
-    assert task.summary.warnings[0].startswith("200 of 200 examples of dev are also in train")
+    task = Tagging.build(changed, checkpoint.load(settings.model), read_splits(changed))
+    assert "200 of 200 examples of dev are also in train" in task.report.describe()
+    assert task.report.warnings[0].startswith("200 of 200 examples of dev are also in train")
 
 
 def test_a_text_is_a_run_of_sentences_of_one_document_within_a_window(settings):
     start = checkpoint.load(settings.model)
-    task = tag.Tagging.build(settings, start, tag.read_splits(settings))
+    task = Tagging.build(settings, start, read_splits(settings))
     texts = task.texts["train"].texts
     assert sum(map(len, texts)) == 200 and max(map(len, texts)) > 2
     assert all(len({one.document for one in text}) == 1 for text in texts)
     assert max(task.data["train"].sizes) <= 48
-    alone = tag.Tagging.build(replace(settings, context=False), start, tag.read_splits(settings))
+    alone = Tagging.build(replace(settings, context=False), start, read_splits(settings))
     assert len(alone.texts["train"].texts) == 200
     labels = [sum(len(one.labels) for one in tagging.data["train"].windows) for tagging in (task, alone)]
     assert labels[0] == labels[1]  # every label counts once
@@ -136,9 +139,9 @@ def test_schemes_are_detected_and_give_the_same_labels(settings, tmp_path):
     for scheme in ("iob1", "iob2", "bioes"):
         converted = [(words, spans_to_tags(tags_to_spans(tags, "iob2"), len(words), scheme)) for words, tags in rows]
         changed = replace(settings, train=write(tmp_path / f"{scheme}.txt", converted, every=1), dev=None, test=None)
-        splits = tag.read_splits(changed)
-        assert tag_examples.detect_or_check_scheme(splits["train"], changed.scheme) == scheme
-        task = tag.Tagging.build(changed, checkpoint.load(changed.model), splits)
+        splits = read_splits(changed)
+        assert detect_or_check_scheme(splits["train"], changed.scheme) == scheme
+        task = Tagging.build(changed, checkpoint.load(changed.model), splits)
         labels[scheme] = [one.labels.tolist() for one in task.data["train"].windows]
     assert labels["iob1"] == labels["iob2"] == labels["bioes"]
 
@@ -171,8 +174,8 @@ def test_illegal_tags_of_dev_are_counted_and_reported(settings, result, tmp_path
     dev = tmp_path / "dev.txt"
     dev.write_text("the O\ncat B-FELINE\n\nthe O\ncat I-FELINE\n\nthe O\ncat I-FELINE\n", encoding="utf-8")
     changed = replace(settings, dev=dev, test=None, scheme="iob2")
-    task = tag.Tagging.build(changed, checkpoint.load(settings.model), tag.read_splits(changed))
-    (line,) = [line for line in task.summary.warnings if line.startswith("dev:")]
+    task = Tagging.build(changed, checkpoint.load(settings.model), read_splits(changed))
+    (line,) = [line for line in task.report.warnings if line.startswith("dev:")]
     assert "2 of 3 sentences" in line and "(line 4)" in line
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(dev,), scheme="iob2", dtype="float32"))
     assert scores["illegal_gold"] == 2 and scores["sentences"] == 3
@@ -196,9 +199,10 @@ def test_one_text_is_too_few_to_learn_from(settings, tmp_path):
 @pytest.mark.slow
 def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_path):
     """Entities by type with the sentences that went wrong; plain tags as a confusion."""
-    task = tag.Tagging.build(settings, checkpoint.load(settings.model), tag.read_splits(settings))
+    task = Tagging.build(settings, checkpoint.load(settings.model), read_splits(settings))
     model = bothways.load(result.model_directory, dtype="float32")
-    labels, mistakes = task.view.sections(task.scoring.predictions("test", task.scoring.outputs(model.module, "test")))
+    outputs = task.scoring.outputs(model.module, "test")
+    labels, mistakes = task.report.sections(task.scoring.predictions("test", outputs))
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(settings.test,), dtype="float32"))
     assert {one.label: one.f1 for one in labels.scores} == pytest.approx(
         {label: one["f1"] for label, one in scores["by_type"].items()}
@@ -211,9 +215,9 @@ def test_the_page_shows_which_words_are_taken_for_which(settings, result, tmp_pa
     assert mistakes.num_examined == 41 and abs(len(mistakes.cases) - wrong) <= 3  # read with neighbours, and alone
     plain = replace(settings, scheme="plain", epochs=1.0, out=tmp_path / "run")
     plain_result = run_task(plain)
-    task = tag.Tagging.build(plain, checkpoint.load(settings.model), tag.read_splits(plain))
+    task = Tagging.build(plain, checkpoint.load(settings.model), read_splits(plain))
     outputs = task.scoring.outputs(bothways.load(plain_result.model_directory, dtype="float32").module, "test")
-    confusion, labels = task.view.sections(task.scoring.predictions("test", outputs))
+    confusion, labels = task.report.sections(task.scoring.predictions("test", outputs))
     gold = [tag for one in sentences for tag in one.tags]
     right = sum(confusion.counts[place, place] for place in range(len(confusion.labels)))
     assert right / len(gold) == pytest.approx(plain_result.mean)
@@ -259,7 +263,7 @@ def test_transformers_loads_the_tagger(result):
 
 
 def test_one_file_is_divided_by_documents(settings):
-    splits = tag.read_splits(replace(settings, dev=None, test=None))
+    splits = read_splits(replace(settings, dev=None, test=None))
     documents = {split: {one.document for one in rows} for split, rows in splits.items()}
     assert sum(map(len, splits.values())) == 200
     assert not documents["train"] & documents["dev"] and not documents["train"] & documents["test"]
@@ -324,6 +328,6 @@ def test_a_line_names_what_training_takes_tags_for(settings, tmp_path):
     ):
         train = write(tmp_path / "t.conll", written)
         changed = replace(settings, train=train, dev=train, test=None, scheme=scheme)
-        task = tag.TAG.train(changed, checkpoint.load(changed.model), None)
-        lines = [line for line in task.summary.warnings if "tag" in line.partition(";")[0]]
+        task = TAG.train(changed, checkpoint.load(changed.model), None)
+        lines = [line for line in task.report.warnings if "tag" in line.partition(";")[0]]
         assert [line.startswith(message or "") for line in lines] == [True] * (message is not None)

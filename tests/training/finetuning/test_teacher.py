@@ -16,14 +16,16 @@ from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.losses import forward_losses, logits_loss, vector_distance
 from bothways.settings import Answer, Classify, Evaluate, Regress, Tag, TrainEmbed
-from bothways.tasks.answer import Answering
-from bothways.tasks.classify import Classification
-from bothways.tasks.embed import Embedding, read_pairs, reduce_dimensions
+from bothways.tasks.answer.training import Answering
+from bothways.tasks.classify.training import Classification
+from bothways.tasks.embed.files import read_pairs
+from bothways.tasks.embed.training import Embedding, reduce_dimensions
 from bothways.tasks.losses import multi_label_distance, span_distance
-from bothways.tasks.regress import Regression
-from bothways.tasks.tag import Tagging, read_splits
-from bothways.tasks.tag_decoding import Tagset, label_windows
-from bothways.tasks.tag_examples import transfer_scores
+from bothways.tasks.regress.training import Regression
+from bothways.tasks.tag.decoding import Tagset, label_windows
+from bothways.tasks.tag.examples import transfer_scores
+from bothways.tasks.tag.files import read_splits
+from bothways.tasks.tag.training import Tagging
 from bothways.tasks.training_task import Distilled
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.data.split_tables import read_tables

@@ -124,3 +124,8 @@ def text_ids(texts: Sequence[Sequence[str]]) -> np.ndarray:
     """A number for each text, equal for near duplicates: [R, N]. texts: [R][N]."""
     id_by_key: dict[str, int] = {}
     return np.array([[id_by_key.setdefault(text_key(text), len(id_by_key)) for text in column] for column in texts])
+
+
+def pair_keys(texts: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Keys that are equal for near duplicates of the first two texts."""
+    return [*zip(*([*map(text_key, column)] for column in texts[:2]), strict=True)]

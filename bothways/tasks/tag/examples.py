@@ -10,20 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from bothways.base.errors import InputError, flag
-from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.offsets import BertWords, align_words, bert_words
-from bothways.tasks.tag_decoding import LabelledWindow, Scores, Tagset, label_windows
+from bothways.tasks.tag.decoding import LabelledWindow, Scores, Tagset, label_windows
 from bothways.tasks.windows import NUM_SPECIALS, WindowPolicy, whole_length
 from bothways.text.batch import Batch
 from bothways.text.data.columns import Table
-from bothways.text.data.examples import has_tag_columns, read_tagged
-from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.near_duplicates import first_locations, text_key
 from bothways.text.data.tags import (
     OUTSIDE,
@@ -201,27 +198,6 @@ def documents_of(sentences: Sequence[Sentence]) -> list[str]:
         first if sentence.document is None else f"{sentence.where.file}, document {sentence.document}"
         for sentence, first in zip(sentences, firsts, strict=True)
     ]
-
-
-def tag_columns(file: TableSource, settings: object, trained: Mapping[str, Any]) -> dict[str, str | None]:
-    """The columns of words and of tags in a file: the columns of the settings, else the columns of fine-tuning
-    (`trained`, its settings) if they fit the file."""
-    named = {use: getattr(settings, f"{use}_column") for use in ("words", "tags")}
-    if has_tag_columns(file, named["words"], named["tags"], getattr(settings, "encoding", None)):
-        return resolve_columns(file, settings, trained, ("words", "tags"))
-    numbers = {use: str(trained.get(f"{use}_column")) for use in ("words", "tags")}
-    defaults = {use: number if number.lstrip("-").isdecimal() else None for use, number in numbers.items()}
-    return {use: named[use] or defaults[use] for use in defaults}
-
-
-def read_sentences(
-    file: TableSource, settings: object, trained: Mapping[str, Any], scheme: Scheme = "iob2"
-) -> list[Sentence]:
-    """The sentences of a file, with the columns of tag_columns and the encoding of the settings. scheme: see
-    `read_tagged`."""
-    columns = tag_columns(file, settings, trained)
-    encoding = getattr(settings, "encoding", None)
-    return read_tagged(file, words=columns["words"], tags=columns["tags"], scheme=scheme, encoding=encoding)
 
 
 def to_iob2(sentence: Sentence, scheme: Scheme) -> Sentence:

@@ -1,0 +1,1 @@
+"""Sentence embeddings from matching pairs (contrastive) or scored pairs (Reimers 2019)."""

@@ -1,0 +1,1 @@
+"""Filling masked words (cloze), which pre-training teaches."""

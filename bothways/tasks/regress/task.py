@@ -1,0 +1,47 @@
+"""The task of regression: a number for each text (or pair)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bothways.settings.finetune import Regress
+from bothways.tasks.regress.scoring import NumberEvaluator
+from bothways.tasks.regress.training import Regression
+from bothways.tasks.task import split_pairs
+from bothways.tasks.text_rows import TextEvaluator, TextModelTask
+from bothways.text.data.columns import Table
+from bothways.text.data.labels import numeric_labels
+from bothways.text.data.model_inputs import ModelInput
+from bothways.text.data.split_tables import read_tables
+
+if TYPE_CHECKING:
+    from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.tasks.task import LoadedModel
+
+
+class RegressTask(TextModelTask):
+    """A number for each text (or pair)."""
+
+    name = "regress"
+    route = "/predict"
+
+    def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
+        return Regression.build(settings, pretrained, read_tables(settings, fold))
+
+    def evaluator(
+        self, model: LoadedModel, positive: str | None, thresholds: Mapping[str, Any] | None = None
+    ) -> TextEvaluator[Any]:
+        return NumberEvaluator()
+
+    def labels(self, model: LoadedModel, table: Table) -> Sequence[float]:
+        return numeric_labels(table)
+
+    def predict_rows(self, model: LoadedModel, rows: Sequence[ModelInput], **options: Any) -> list[dict[str, Any]]:
+        return [{"score": number} for number in model.regress(*split_pairs(rows), **options).tolist()]
+
+    def columns(self, model: LoadedModel, top: int | None = None, *, has_sets: bool = False) -> dict[str, Any]:
+        return {"score": float}
+
+
+REGRESS = RegressTask()
