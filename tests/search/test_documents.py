@@ -88,6 +88,22 @@ def test_a_bomb_a_document_type_and_other_archives_are_refused(tmp_path):
             read(path)
 
 
+@pytest.mark.parametrize(
+    ("offset", "change", "reason"),
+    [
+        (24, (1000).to_bytes(4, "little"), "Bad CRC-32"),  # the size: far less than is in it
+        (8, b"\1", "encrypted"),
+    ],
+)
+def test_an_archive_with_a_false_size_or_a_password_is_refused(tmp_path, offset, change, reason):
+    path = odt(tmp_path / "a.odt", "<text:p/>" * 100_000)
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\1\2") + offset  # of its list of members, which has one
+    content[entry : entry + len(change)] = change
+    with pytest.raises(InputError, match=reason):
+        read(write(path, bytes(content)))
+
+
 # --- presentations ----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """Blocks of office documents as Markdown: headings, paragraphs with their notes, and tables as tab-separated rows.
 
-Deleted and moved text, comments, tables of contents, headers and footers are left out.
+Deleted and moved text, comments, headers, footers and OpenDocument's tables of contents are left out.
 """
 
 import re
