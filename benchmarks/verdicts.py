@@ -24,7 +24,7 @@ from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
 from bothways.measure import metrics
 from bothways.model.linear import linear_head, tfidf
-from bothways.model.linear.tfidf import Rows
+from bothways.model.linear.tfidf import TextRows
 from bothways.settings import Classify
 from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration
@@ -51,7 +51,7 @@ def scores_of(task: Classification, x_NH: torch.Tensor, rows: dict[str, list[int
     table, targets = task.tables["test"], task.data["test"].targets
     y = torch.from_numpy(targets)
     parts = {name: table.take(indices) for name, indices in rows.items()}
-    data = {name: Rows(part.texts, None, targets[rows[name]], part.units) for name, part in parts.items()}
+    data = {name: TextRows(part.texts, None, targets[rows[name]], part.units) for name, part in parts.items()}
 
     def score(scores_NC: np.ndarray, gold: np.ndarray) -> float:
         return task.scoring.score(scores_NC, gold)

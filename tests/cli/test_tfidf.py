@@ -30,7 +30,7 @@ def directories(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfidf")
     labels = np.array([0, 0, 0, 0, 1, 1, 1])
     for task, kind, names, count in (("classify", "classes", ("cat", "dog"), (2,)), ("regress", "number", (), ())):
-        rows = tfidf.Rows(TEXTS, None, labels if names else labels.astype(float))
+        rows = tfidf.TextRows(TEXTS, None, labels if names else labels.astype(float))
         described = Description(labels=names, metadata=TRAINED)
         write_tfidf(tfidf.fit(rows, rows, kind, *count), described, folder / task)
     return {task: folder / task for task in ("classify", "regress")}

@@ -157,7 +157,7 @@ def test_pairs_that_are_encoded_separately_have_the_vectors_of_both(make_predict
 
 
 def test_projected_tfidf_features_keep_their_products():
-    rows = tfidf.Rows(texts_of(60), None, np.arange(60) % 3)
+    rows = tfidf.TextRows(texts_of(60), None, np.arange(60) % 3)
     features = tfidf.fit(rows, rows, "classes", 3).tfidf.features(rows.texts, None)
     sparse = features.to_scipy()
     exact, dense = (sparse @ sparse.T).toarray(), tfidf.project(features, 4096)
@@ -178,7 +178,7 @@ def directories(classifier, make_predictor, tmp_path_factory):
     checkpoint.save(replace(classifier.checkpoint, multi_label=True), folder / "several")
     checkpoint.save(make_predictor("bert", {"classes": 1}).checkpoint, folder / "regress")
     checkpoint.save(make_predictor("bert", {"tokens": 5}).checkpoint, folder / "tag")
-    rows = tfidf.Rows(texts_of(60), None, np.arange(60) % 3)
+    rows = tfidf.TextRows(texts_of(60), None, np.arange(60) % 3)
     write_tfidf(tfidf.fit(rows, rows, "classes", 3), Description(labels=LABELS), folder / "tfidf")
     return folder
 

@@ -13,6 +13,7 @@ from bothways.model.kernels import append_dummy_rows
 from bothways.model.prepacked import can_prepack, prepack
 from bothways.model.rows import HiddenRows, pooled_rows, read_states, text_rows
 from bothways.tasks import forward
+from bothways.tasks.pooling import pool_rows
 from bothways.text.batch import Batch
 from bothways.training.pretraining.modules import ReplacedTokenModel
 from bothways.training.pretraining.objectives import OBJECTIVES, build_objective
@@ -119,7 +120,7 @@ def test_text_vectors_and_their_gradients_are_the_same(pooling, make_model):
     for rows in (pooled_rows(pooling, batch), None):
         states = read_states(model, batch, rows)
         bounds = [(0, length) for length in LENGTHS.tolist()]
-        vectors_NH = forward.pool_rows(pooling)(states, batch, bounds)
+        vectors_NH = pool_rows(pooling)(states, batch, bounds)
         gradients = compute_gradients(model, {"vectors": (vectors_NH.square().sum(), 1)})
         results.append({"vectors": vectors_NH.detach(), **gradients})
     assert_equal(*results)

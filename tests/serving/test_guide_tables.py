@@ -183,7 +183,7 @@ def test_an_error_has_the_status_and_the_type_of_the_guide(error, serve, predict
 
 
 def test_a_tfidf_model_has_one_route_and_the_label_of_a_number_is_score(serve, predictors, tmp_path):
-    rows = tfidf.Rows([f"text {number}" for number in range(60)], None, np.arange(60) % 3)
+    rows = tfidf.TextRows([f"text {number}" for number in range(60)], None, np.arange(60) % 3)
     write_tfidf(tfidf.fit(rows, rows, "classes", 3), Description(labels=("x", "y", "z")), tmp_path / "tfidf")
     client = serve({"tfidf": load(tmp_path / "tfidf"), "numbers": predictors["ranker"]})
     assert client.get("/info").json()["routes"] == ["predict"]

@@ -40,7 +40,7 @@ def model(request, make_model, tokenizer, tmp_path):
     if request.param.startswith("tfidf"):
         targets = np.arange(13) % 2
         kind = "classes" if labels else "number"
-        rows = tfidf.Rows(*zip(*PAIRS, strict=True), targets if labels else targets + 0.5)
+        rows = tfidf.TextRows(*zip(*PAIRS, strict=True), targets if labels else targets + 0.5)
         fitted = tfidf.fit(rows, rows, kind, 2 if labels else 1)
         described = Description(labels=labels, metadata=metadata)
         write_tfidf(fitted, described, tmp_path / "model")
