@@ -30,8 +30,8 @@ from bothways.tasks import task_of
 from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import compare
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.plan import load_start
+from bothways.training.finetuning.score import Score
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
 COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)
@@ -80,13 +80,11 @@ def verdict(task: Classification, own: torch.Tensor, other: torch.Tensor, rows: 
     for scores_NC in (own, other):
         predicted = [task.names[index] for index in scores_NC.argmax(-1).tolist()]
         scored = task.scoring.evaluator.compare(gold, predicted, table.units)
-        results.append((scored["accuracy"], Resamples.of(scored, "accuracy")))
-    (value, resamples), (base, base_resamples) = results
-    name = "TF-IDF + logistic regression"
-    baseline = BaselineScore(name, base, None, base_resamples)
-    score: Any = SimpleNamespace(mean=value, rows=len(rows), frozen=True)
+        results.append(Score.of_scores("TF-IDF + logistic regression", scored, "accuracy"))
+    best, baseline = results
+    score: Any = SimpleNamespace(mean=best.value, rows=len(rows), frozen=True)
     plan: Any = SimpleNamespace(measured="", sources={"model": ""})
-    text = compare.verdict(score, [baseline], {name: baseline.difference(value, resamples)}, plan)
+    text = compare.verdict(score, [baseline], {baseline.model: best.difference(baseline)}, plan)
     return "cannot tell" if text.startswith("cannot") else text.partition(" ")[0]
 
 

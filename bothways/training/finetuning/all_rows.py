@@ -136,7 +136,7 @@ def can_train_all_rows(plan: Plan, selection: Selection, comparison: Comparison)
     is_divided = plan.settings.dev is None and not plan.num_folds and plan.few is None
     is_single = len(plan.seeds) == 1 and plan.processes.world_size == 1
     is_plain = plan.teacher is None and not plan.quantizes
-    is_delivered = not selection.scores.score.frozen and not comparison.refused
+    is_delivered = not selection.scores.frozen and not comparison.refused
     if comparison.tfidf and comparison.tfidf.lead:
         is_delivered = False
     is_of_texts = isinstance(plan.task, TextTask) and plan.task.scoring.has_row_losses

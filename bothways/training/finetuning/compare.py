@@ -15,11 +15,11 @@ from bothways.model.checkpoint.formats.tfidf import ENCODER
 from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.refusal import refusal
+from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult
-from bothways.training.finetuning.select import ModelScores, Score, Selection
+from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.run import Run
 
 TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
@@ -61,7 +61,7 @@ class Comparison:
     refused: why no model is delivered.
     """
 
-    baselines: Sequence[BaselineScore] = ()
+    baselines: Sequence[Score] = ()
     encoder_verdict: str = ""
     verdict: str = ""
     tfidf: SavedTfidf | None = None
@@ -94,14 +94,14 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
     scores = [*selection.baselines]
     # One that is scored row by row is not repeated without its resamples.
-    if task.scoring.trivial_baseline not in {score.name for score in scores}:
-        scores.insert(0, BaselineScore(task.scoring.trivial_baseline, trivial, None))
+    if task.scoring.trivial_baseline not in {score.model for score in scores}:
+        scores.insert(0, Score(task.scoring.trivial_baseline, trivial))
 
     with run.timed("baselines"):
         tfidf = choose_tfidf(plan, selection, scores)
 
     saved = run.directory / SAVED if tfidf and not tfidf.lead else None
-    text = verdict(encoder.score, scores, differences(encoder, scores), plan, saved)
+    text = verdict(encoder, scores, differences(encoder, scores), plan, saved)
 
     delivered = text
     if tfidf and tfidf.lead:
@@ -116,34 +116,33 @@ def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
     )
 
 
-def differences(scores: ModelScores, baselines: Sequence[BaselineScore]) -> dict[str, Interval]:
-    mean = scores.score.mean
-    assert mean is not None
-    return {baseline.name: baseline.difference(mean, scores.resamples) for baseline in baselines}
+def differences(scores: ModelScores, baselines: Sequence[Score]) -> dict[str, Interval]:
+    """95 % intervals of the difference between the score of a model and the score of each baseline."""
+    return {baseline.model: scores.score.difference(baseline) for baseline in baselines}
 
 
-def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[BaselineScore]) -> SavedTfidf | None:
+def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[Score]) -> SavedTfidf | None:
     """The TF-IDF model that is saved, if any."""
     task = plan.task
     encoder = selection.scores
     if plan.few:  # a training of few rows was asked for, and TF-IDF is only compared
         return None
-    score = next((score for score in scores if score.name.startswith(TFIDF)), None)
-    if score is None or score.resamples is None:
+    score = next((score for score in scores if score.model.startswith(TFIDF)), None)
+    if score is None or score.resamples_B is None:
         return None
     baseline = next(task.baselines("dev"))
     assert baseline.model is not None
     lead = lead_on_dev(task, baseline, selection.kept)
     is_delivered = plan.delivers_tfidf and lead[0] > metrics.TIE
-    if not is_delivered and is_clearly_better(differences(encoder, [score])[score.name]):
+    if not is_delivered and is_clearly_better(encoder.score.difference(score)):
         return None
     measured = encoder.of_baseline(score, baseline.predictions)
-    return SavedTfidf(name=score.name, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
+    return SavedTfidf(name=score.model, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
 
 
 def verdict(
-    score: Score,
-    baselines: Sequence[BaselineScore],
+    scores: ModelScores,
+    baselines: Sequence[Score],
     differences: Mapping[str, Interval],
     plan: Plan,
     saved: Path | None = None,
@@ -154,33 +153,32 @@ def verdict(
     saved.
     """
     best = max(baselines, key=lambda baseline: baseline.value)
-    name = best.name
-    mean = score.mean
-    low, high = differences[best.name]
-    assert mean is not None
+    name = best.model
+    mean = scores.mean
+    low, high = differences[name]
 
-    kind = "frozen, with a linear head" if score.frozen or plan.measured else "fine-tuned"
-    if score.frozen and plan.task.needs_gain:
+    kind = "frozen, with a linear head" if scores.frozen or plan.measured else "fine-tuned"
+    if scores.frozen and plan.task.needs_gain:
         kind = plan.task.initial_model
         if name == plan.task.scoring.trivial_baseline and abs(mean - best.value) <= metrics.TIE:
-            return f"as good as {name}: {kind} is delivered, {mean:.2%}, {format_count(score.rows, 'row')}"
-    numbers = f"{mean:.2%} ({kind}) against {best.value:.2%}, {format_count(score.rows, 'row')}"
+            return f"as good as {name}: {kind} is delivered, {mean:.2%}, {format_count(scores.rows, 'row')}"
+    numbers = f"{mean:.2%} ({kind}) against {best.value:.2%}, {format_count(scores.rows, 'row')}"
     if high - low > MAX_WIDTH:
         return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"
     numbers += f"; the difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
-    if plan.measured and not score.frozen:
+    if plan.measured and not scores.frozen:
         numbers += f"; {flag('folds', 5)} measures the trained encoder, which this is not"
     if is_clearly_better((low, high)):
         return f"{BETTER} the best baseline, {name}: {numbers}"
     if high < -metrics.TIE:
-        return f"{WORSE} {name}: {numbers}{usage(name, score, plan, saved)}"
-    rows = rows_needed(mean - best.value, (low, high), score.rows)
+        return f"{WORSE} {name}: {numbers}{usage(name, scores, plan, saved)}"
+    rows = rows_needed(mean - best.value, (low, high), scores.rows)
     enough = f"; about {rows:,} rows would show a difference of this size" if rows else ""
-    with_tfidf = usage(name, score, plan, saved) if name.startswith(TFIDF) else ""
+    with_tfidf = usage(name, scores, plan, saved) if name.startswith(TFIDF) else ""
     return f"cannot tell whether it is better than {name}: {numbers}{enough}{with_tfidf}"
 
 
-def usage(name: str, score: Score, plan: Plan, saved: Path | None) -> str:
+def usage(name: str, scores: ModelScores, plan: Plan, saved: Path | None) -> str:
     """How to use a baseline instead of the fine-tuned model."""
     if name.startswith(TFIDF):
         return f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE" if saved else ""
@@ -188,7 +186,7 @@ def usage(name: str, score: Score, plan: Plan, saved: Path | None) -> str:
         command = f"{command_name()} embed {quote(str(plan.sources['model']))} FILE --text-column COLUMN -o VECTORS.npy"
         return f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
     options = next((options for prefix, options in TRAIN_HEAD_ONLY.items() if name.startswith(prefix)), {})
-    if not options or score.frozen:
+    if not options or scores.frozen:
         return ""
     return f"; to train only a linear head on the frozen encoder: {flags(options)}"
 
@@ -222,11 +220,4 @@ def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str
 
 def lead_on_dev(task: TrainingTask, baseline: Baseline, seed: SeedResult) -> Interval:
     """95 % interval of how much better a baseline is on dev than the model of a seed."""
-    scores = task.scoring.score_predictions(baseline.predictions)
-    model = BaselineScore(
-        name=MODEL,
-        value=seed.metrics["dev"][task.metric],
-        interval=None,
-        resamples=seed.resamples["dev"],
-    )
-    return model.difference(scores[task.metric], Resamples.of(scores, task.metric))
+    return Score.of(baseline.name, task, baseline.predictions).difference(seed.scores["dev"])

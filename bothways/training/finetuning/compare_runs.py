@@ -11,7 +11,7 @@ from bothways.tasks import TASKS
 from bothways.tasks.scores import Scores
 from bothways.tasks.text_rows import TextModelTask
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
+from bothways.training.finetuning.score import Score
 from bothways.training.results import PREDICTIONS, RunComparison, RunResult, numbers_of, side_by_side
 
 if TYPE_CHECKING:
@@ -94,9 +94,5 @@ def _interval(metric: str, first: Scores, second: Scores) -> dict[str, float]:
     """The 95 % interval of the difference of a metric, if it has resamples."""
     if first.intervals is None or second.intervals is None or metric not in first.intervals.resamples:
         return {}
-    one = Resamples.of(first, metric)
-    other = Resamples.of(second, metric)
-    low, high = BaselineScore(name="first", value=first[metric], interval=None, resamples=one).difference(
-        second[metric], other
-    )
+    low, high = Score.of_scores("second", second, metric).difference(Score.of_scores("first", first, metric))
     return {"low": low, "high": high}

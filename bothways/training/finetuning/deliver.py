@@ -254,7 +254,7 @@ def deliver(
             model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
     write_report(plan, run, selection, comparison, run_result)
     with working("texts like the training texts"):
-        is_trained = not encoder.score.frozen
+        is_trained = not encoder.frozen
         scope = plan.task.scope(plan.inference_copy(model.model), is_trained=is_trained)
     stored = finalize_all(plan.transforms, model.model)
     metadata = {**run.origin, "result": result, **facts, **stored, **facts_of_parts(model, selection)}
@@ -293,10 +293,10 @@ def facts_of_parts(model: Checkpoint, selection: Selection) -> dict[str, Any]:
 
 def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> dict[str, Any]:
     """The `result` of bothways.json for the fine-tuned encoder."""
-    score = selection.scores.score
+    summary = selection.scores.summary
     facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
     if plan.unscored:
-        score = replace(score, mean=None, std=None, interval=None, failed=0)
+        summary = summary | {"mean": None, "std": None, "interval": None, "failed": 0}
         facts["verdict"] = plan.unscored
     elif plan.measured:
         facts["measured"] = plan.measured
@@ -304,7 +304,7 @@ def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> 
         facts["teacher"] = {split: teacher.value for split, teacher in selection.kept.teacher.items()}
     if comparison.baselines:
         facts |= comparison_json(comparison, selection.scores) | {"verdict": comparison.encoder_verdict}
-    return score.to_json() | facts
+    return summary | facts
 
 
 def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, A
 
     encoder: the `result` of the encoder, which is beside it in `directory`.
     """
-    result = tfidf.scores.score.to_json() | comparison_json(comparison, tfidf.scores)
+    result = tfidf.scores.summary | comparison_json(comparison, tfidf.scores)
     if "measured" in encoder:
         result["measured"] = encoder["measured"]
     if not tfidf.lead:
@@ -329,8 +329,8 @@ def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, An
     """The baselines' scores, and their differences to the scores of a model."""
     baselines = comparison.baselines
     return {
-        "baselines": {baseline.name: baseline.value for baseline in baselines},
-        "baseline_intervals": {baseline.name: baseline.interval for baseline in baselines if baseline.interval},
+        "baselines": {baseline.model: baseline.value for baseline in baselines},
+        "baseline_intervals": {baseline.model: baseline.interval for baseline in baselines if baseline.interval},
         "differences": comparison.differences(scores),
     }
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from bothways.base.errors import flag, format_count
 from bothways.base.log import logger, muted
 from bothways.model.checkpoint.contents import Checkpoint
@@ -14,7 +16,6 @@ from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.rows.datasets import unread_splits_warning
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.budget import MARGIN
 from bothways.training.finetuning.compare import (
     SAVED,
@@ -27,7 +28,8 @@ from bothways.training.finetuning.compare import (
 )
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps
-from bothways.training.finetuning.seeds import SeedResult, metrics_with_resamples
+from bothways.training.finetuning.score import THIS_MODEL, Score
+from bothways.training.finetuning.seeds import SeedResult, metrics_and_score
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.training.finetuning.training import TIMED_STEPS, Trial
 from bothways.training.run import Run
@@ -56,9 +58,9 @@ class Fitted:
         return self.scores.predictions[self.scores.split]
 
     @cached_property
-    def baseline(self) -> BaselineScore:
-        """Its score, for comparison with another candidate on the same rows."""
-        return BaselineScore.of(self.candidate.name, self.task, self.predictions)
+    def score(self) -> Score:
+        """For comparison with another candidate on the same rows."""
+        return Score.of(self.candidate.name, self.task, self.predictions)
 
 
 def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
@@ -89,14 +91,14 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
         seed=plan.seeds[0],
         fold=None,
         metrics={**encoder.scores.by_split},
-        resamples={},
+        scores={},
         predictions=None,
         calibration=stored,
         teacher={},
         baselines=[],
     )
 
-    baselines = [other.baseline for other in others]
+    baselines = [other.score for other in others]
     selection = Selection(
         model=encoder.model,
         kept=kept,
@@ -150,14 +152,14 @@ def measure(
 
     if "test" in few.task.data:
         outputs = few.task.outputs_of(few.test_scores(candidate, model, words))
-        values, resamples = metrics_with_resamples(scoring, "test", outputs)
+        values, score = metrics_and_score(scoring, "test", outputs)
         predictions = {"test": scoring.predictions("test", outputs)}
         return ModelScores(
             task=few.task,
             split="test",
             metrics_by_seed={seed: {"test": at_start(values)}},
             kept=seed,
-            resamples=resamples,
+            resampled=score,
             folds=None,
             predictions=predictions,
         )
@@ -165,14 +167,14 @@ def measure(
     if not few.folds:
         return unknown_scores(few.task, seed)
 
-    values, resamples = metrics_with_resamples(scoring, "train", few.task.outputs_of(candidate.scores_NC))
+    values, score = metrics_and_score(scoring, "train", few.task.outputs_of(candidate.scores_NC))
     folds = CrossValidation.out_of_fold(few, candidate)
     return ModelScores(
         task=few.task,
         split=FOLDS,
         metrics_by_seed={seed: {FOLDS: at_start(values)}},
         kept=seed,
-        resamples=resamples,
+        resampled=score,
         folds=folds,
     )
 
@@ -191,7 +193,7 @@ def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
         split=FOLDS,
         metrics_by_seed={seed: {FOLDS: values}},
         kept=seed,
-        resamples=Resamples.unknown(),
+        resampled=Score(THIS_MODEL, math.nan, resamples_B=np.full(1, np.nan)),
         folds=None,
         predictions={},
     )
@@ -205,22 +207,22 @@ def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: li
 
     split = encoder.scores.split
     trivial = encoder.scores.by_split[split]["baseline"]
-    scores = [BaselineScore(plan.task.scoring.trivial_baseline, trivial, None), *(one.baseline for one in others)]
+    scores = [Score(plan.task.scoring.trivial_baseline, trivial), *(other.score for other in others)]
 
     saved = None
     for other in others:
         if not other.candidate.name.startswith(TFIDF):
             continue
-        score = next(one for one in scores if one.name == other.candidate.name)
-        lead = score.lead_over(encoder.baseline)
+        score = other.score
+        lead = score.difference(encoder.score)
         is_delivered = other.candidate.name == chosen.name and plan.delivers_tfidf
-        if is_delivered or not is_clearly_better(differences(encoder.scores, [score])[score.name]):
+        if is_delivered or not is_clearly_better(encoder.scores.score.difference(score)):
             assert other.words is not None and plan.few is not None
             model = other.words.scaled(1.0, plan.few.mean_output)
-            saved = SavedTfidf(name=score.name, model=model, scores=other.scores, lead=lead if is_delivered else None)
+            saved = SavedTfidf(name=score.model, model=model, scores=other.scores, lead=lead if is_delivered else None)
 
     beside = run.directory / SAVED if saved and not saved.lead else None
-    text = verdict(encoder.scores.score, scores, differences(encoder.scores, scores), plan, beside)
+    text = verdict(encoder.scores, scores, differences(encoder.scores, scores), plan, beside)
 
     if saved and saved.lead:
         delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
@@ -289,9 +291,9 @@ def compare_trained(plan: Plan, trained: Plan, results: Sequence[SeedResult]) ->
             by_location[str(where)] = result.predictions.take([row])
 
     same_rows = Predictions.joined(by_location[str(where)] for where in linear.where)
-    ours = BaselineScore.of("fine-tuned", few.task, replace(same_rows, groups=linear.groups))
-    theirs = BaselineScore.of(chosen.name, few.task, linear)
-    low, high = ours.lead_over(theirs)
+    ours = Score.of("fine-tuned", few.task, replace(same_rows, groups=linear.groups))
+    theirs = Score.of(chosen.name, few.task, linear)
+    low, high = ours.difference(theirs)
     is_better = is_clearly_better((low, high))
 
     line = (

@@ -92,7 +92,7 @@ def train(plan: Plan, run: Run) -> FineTuneResult:
     """Train the seeds and deliver the selected model, or linear models if training was not better on dev."""
     seeds = train_seeds(plan, run)
     selection = select(plan, seeds, run.directory)
-    if plan.build_linear and selection.scores.score.frozen:
+    if plan.build_linear and selection.scores.frozen:
         fitted = fit_few_rows(plan.build_linear(), run)
         return deliver(*fitted, run, trained=plan)
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,9 +24,9 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
 from bothways.model.model import Model
 from bothways.model.transforms import finalize_all
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.linear_candidates import CERTAIN
 from bothways.training.finetuning.plan import MIN_TEST_ROWS, Plan
+from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.run import Run
 
 DOUBT = 0.5  # standard errors of a gain that is enough for a training that was asked for
@@ -107,7 +106,7 @@ def select_fraction(plan: Plan, model: Model, initial: Mapping[str, Tensor], dir
     trained = {name: value.clone() for name, value in model.state_dict().items() if name in initial}
     quality_by_fraction: dict[float, tuple[float, float]] = {}
     losses_by_fraction: dict[float, Tensor] = {}
-    scores: dict[float, BaselineScore] = {}
+    scores: dict[float, Score] = {}
     for fraction in FRACTIONS:
         model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
         outputs = scoring.outputs(plan.inference_copy(model), "dev")
@@ -150,7 +149,7 @@ def select_gain(plan: Plan, model: Model, initial: Mapping[str, Tensor], directo
     """
     scoring = plan.task.scoring
     trained = {name: value.clone() for name, value in model.state_dict().items() if name in initial}
-    scores: dict[float, BaselineScore] = {}
+    scores: dict[float, Score] = {}
     for fraction in FRACTIONS:
         model.load_state_dict(dict(interpolate(initial, trained, fraction)), strict=False)
         scores[fraction] = dev_score(plan, scoring.outputs(plan.inference_copy(model), "dev"))
@@ -187,26 +186,25 @@ def interpolate(
 # --- of scores and of losses ------------------------------------------------------------------------------------------
 
 
-def dev_score(plan: Plan, outputs: Any) -> BaselineScore:
+def dev_score(plan: Plan, outputs: Any) -> Score:
     """The score of outputs for dev with its resamples, which pair it with the score of other weights."""
     task = plan.task
     parts = plan.task.scoring.compared_outputs(outputs)
-    scores = [BaselineScore.of("", task, task.scoring.predictions("dev", part), keep=False) for part in parts]
-    resamples = Resamples.mean([score.resamples for score in scores if score.resamples], same_rows=True)
-    return BaselineScore(name="", value=fmean(score.value for score in scores), interval=None, resamples=resamples)
+    scores = [Score.of(THIS_MODEL, task, task.scoring.predictions("dev", part)) for part in parts]
+    return Score.mean(THIS_MODEL, scores, same_rows=True)
 
 
-def gain_of(plan: Plan, before: BaselineScore, after: BaselineScore, fraction: float) -> Gain:
+def gain_of(plan: Plan, before: Score, after: Score, fraction: float) -> Gain:
     """The gain from one score of dev to another.
 
     The interval is from a bootstrap, without the floor of `difference_interval`: ranks of queries are no decisions,
     and where no query differs an interval of no width is right, as that is no gain. Fewer than FEW_UNITS queries get
     the floor, since all of three may gain by luck.
     """
-    assert before.resamples is not None and after.resamples is not None
-    num_units = after.resamples.num_units
+    assert before.resamples_B is not None and after.resamples_B is not None
+    num_units = after.num_units
     interval_of = difference_interval if num_units < FEW_UNITS else percentile_interval
-    difference_B = after.resamples.values_B - before.resamples.values_B
+    difference_B = after.resamples_B - before.resamples_B
     low, high = interval_of(after.value - before.value, difference_B, num_units)
     return Gain(
         metric=plan.task.metric,

@@ -6,7 +6,7 @@ from bothways.base.io import atomic_directory, to_json
 from bothways.measure import metrics
 from bothways.model.checkpoint.description import METADATA_FILE, NOT_DELIVERED
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.baselines import BaselineScore
+from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.select import Selection
 
 
@@ -19,30 +19,26 @@ def refusal(task: TrainingTask, selection: Selection) -> str:
     if not task.keeps_start:
         return ""
     scores = selection.scores
-    of_folds = [baseline for baseline in selection.baselines if baseline.name == task.keeps_start]
+    of_folds = [baseline for baseline in selection.baselines if baseline.model == task.keeps_start]
     if scores.folds and of_folds:
         (before,) = of_folds
-        after = scores.score.mean
-        resamples = scores.resamples
-        number = scores.score.rows
+        after = scores.score
+        number = scores.rows
         where = "out-of-fold"
     else:
         start = next(baseline for baseline in task.baselines("dev") if baseline.name == task.keeps_start)
-        before = BaselineScore.of(start.name, task, start.predictions)
-        dev = selection.kept.metrics["dev"]
-        after = dev[task.metric]
-        resamples = selection.kept.resamples["dev"]
-        number = dev["rows"]
+        before = Score.of(start.name, task, start.predictions)
+        after = selection.kept.scores["dev"]
+        number = selection.kept.metrics["dev"]["rows"]
         where = "on dev"
 
-    assert after is not None
-    low, high = before.difference(after, resamples)
+    low, high = after.difference(before)
     if low > metrics.TIE:
         return ""
     return (
-        f"not delivered: {where}, {task.metric} is {after:.2%} with the trained model and {before.value:.2%} with "
-        f"{before.name} ({number:,} {task.objective.target}); the difference is {100 * low:+.1f} to {100 * high:+.1f} "
-        "points (95 % interval), which is not clearly above 0"
+        f"not delivered: {where}, {task.metric} is {after.value:.2%} with the trained model and {before.value:.2%} "
+        f"with {before.model} ({number:,} {task.objective.target}); the difference is {100 * low:+.1f} to "
+        f"{100 * high:+.1f} points (95 % interval), which is not clearly above 0"
     )
 
 

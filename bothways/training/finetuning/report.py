@@ -17,10 +17,10 @@ from bothways.settings.finetune import FineTune
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
-from bothways.training.finetuning.baselines import BaselineScore
 from bothways.training.finetuning.budget import LABEL_CHECK
 from bothways.training.finetuning.compare import Comparison
 from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.training.results import LABEL_ERRORS, PREDICTIONS, REPORT
 from bothways.training.run import Run
@@ -156,7 +156,7 @@ def compare(
     task: TrainingTask,
     score: page.ScoreSummary,
     comparison: Comparison,
-    teacher: Mapping[str, BaselineScore],
+    teacher: Mapping[str, Score],
     result: Mapping[str, Any],
 ) -> page.BaselineComparison:
     """The main score, beside the scores of the fine-tuned encoder if it is not delivered, of the teacher on the same
@@ -172,7 +172,9 @@ def compare(
         models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
 
     others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
-    models += [page.ModelScore(other.name, other.value, other.interval) for other in others if other.name != delivered]
+    models += [
+        page.ModelScore(other.model, other.value, other.interval) for other in others if other.model != delivered
+    ]
 
     return page.BaselineComparison(
         metric=task.metric,
@@ -391,7 +393,7 @@ def failed_warnings(failed: Sequence[int], num_trainings: int, kind: str) -> lis
     return [f"{len(failed)} of {num_trainings} {kind} are no better than the trivial baseline"] if failed else []
 
 
-def teacher_facts(task: TrainingTask, teacher: Mapping[str, BaselineScore]) -> list[tuple[str, str]]:
+def teacher_facts(task: TrainingTask, teacher: Mapping[str, Score]) -> list[tuple[str, str]]:
     """The teacher's own score on each split."""
     unit = metric_unit(task.metric)
     return [(f"teacher, {split} {task.metric}", format_number(score.value, unit)) for split, score in teacher.items()]

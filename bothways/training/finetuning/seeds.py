@@ -21,9 +21,10 @@ from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.text.rows.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
-from bothways.training.finetuning.baselines import BASELINES, BaselineScore, Resamples
+from bothways.training.finetuning.baselines import BASELINES
 from bothways.training.finetuning.division import plan_minutes
 from bothways.training.finetuning.plan import Plan, log_epochs
+from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER
@@ -40,7 +41,7 @@ class SeedResult:
     seed: of the training.
     fold: the part of the rows that it was not trained on; None: a training of the model of the run.
     metrics: by split, with 95 % intervals.
-    resamples: of the metric, by split.
+    scores: of the metric, by split.
     predictions: for the rows of the fold.
     calibration: as bothways.json has it.
     teacher: the teacher's own scores by split.
@@ -50,17 +51,17 @@ class SeedResult:
     seed: int
     fold: int | None
     metrics: Mapping[str, Metrics]
-    resamples: Mapping[str, Resamples]
+    scores: Mapping[str, Score]
     predictions: Predictions | None
     calibration: Mapping[str, Any] | None
-    teacher: Mapping[str, BaselineScore]
-    baselines: list[BaselineScore]
+    teacher: Mapping[str, Score]
+    baselines: list[Score]
 
     def write(self, file: Path) -> None:
         """Store all but the baselines, which have their own file."""
         stored = {
             "metrics": self.metrics,
-            "resamples": {split: values.to_json() for split, values in self.resamples.items()},
+            "resamples": {split: score.resamples_json() for split, score in self.scores.items()},
             "predictions": self.predictions and self.predictions.to_json(),
             "calibration": self.calibration,
             "teacher": {split: (score.value, score.interval) for split, score in self.teacher.items()},
@@ -68,18 +69,21 @@ class SeedResult:
         write_atomic(file, json.dumps(stored))
 
     @staticmethod
-    def read(file: Path, seed: int, fold: int | None) -> "SeedResult":
-        """The stored result of a seed, with the baselines beside it."""
+    def read(file: Path, metric: str, seed: int, fold: int | None) -> "SeedResult":
+        """The stored result of a seed, with the baselines beside it. metric: of the task."""
         stored = json.loads(file.read_text(encoding="utf-8"))
         baselines_file = file.with_name(BASELINES)
         return SeedResult(
             seed=seed,
             fold=fold,
             metrics=stored["metrics"],
-            resamples={split: Resamples.from_json(values) for split, values in stored["resamples"].items()},
+            scores={
+                split: Score.from_json(THIS_MODEL, stored["metrics"][split][metric], resamples)
+                for split, resamples in stored["resamples"].items()
+            },
             predictions=stored["predictions"] and Predictions.from_json(stored["predictions"]),
             calibration=stored["calibration"],
-            teacher={split: BaselineScore("teacher", *score) for split, score in stored["teacher"].items()},
+            teacher={split: Score("teacher", *score) for split, score in stored["teacher"].items()},
             baselines=baselines.read(baselines_file) if baselines_file.exists() else [],
         )
 
@@ -106,7 +110,7 @@ def train_seeds(plan: Plan, run: Run, *, folds_only: bool = False) -> list[SeedR
         file = seed_directory(run.directory, seed) / SCORES
         if not file.exists():
             train_seed(plan.of_fold(fold), seed, run, file, is_first=seed == plan.seeds[0])
-        results.append(SeedResult.read(file, seed, fold))
+        results.append(SeedResult.read(file, plan.task.metric, seed, fold))
         if fold is None:
             log_seed(plan, results[-1])
     return results
@@ -169,12 +173,12 @@ def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
         outputs["test"] = scoring.outputs(trained, "test")
 
     metrics_by_split: dict[str, Metrics] = {}
-    resamples: dict[str, Resamples] = {}
+    scores: dict[str, Score] = {}
     for split, values in outputs.items():
         # The thresholds of labels are fitted to dev, so they decide on test only.
         if split == "test":
             scoring = scoring.decided_by(calibration)
-        metrics_by_split[split], resamples[split] = metrics_with_resamples(scoring, split, values)
+        metrics_by_split[split], scores[split] = metrics_and_score(scoring, split, values)
         metrics_by_split[split] |= calibration_errors(scoring, split, values, calibration)
         metrics_by_split[split] |= {"best_step": best_step}
 
@@ -182,7 +186,7 @@ def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
         seed=seed,
         fold=plan.fold,
         metrics=metrics_by_split,
-        resamples=resamples,
+        scores=scores,
         predictions=None if plan.fold is None else scoring.predictions("test", outputs["test"]),
         calibration=calibration.to_json() if calibration else None,
         teacher=plan.teacher_outputs.scores if plan.teacher_outputs else {},
@@ -190,14 +194,15 @@ def score(plan: Plan, model: Model, seed: int, best_step: int) -> SeedResult:
     )
 
 
-def metrics_with_resamples(scoring: Scoring, split: str, outputs: Any) -> tuple[Metrics, Resamples]:
-    """Metrics of a split with their 95 % intervals and the number of `rows`, and the resamples of the metric."""
+def metrics_and_score(scoring: Scoring, split: str, outputs: Any) -> tuple[Metrics, Score]:
+    """Metrics of a split with their 95 % intervals and the number of `rows`, and the score of the metric."""
     values = scoring.compute_metrics(split, outputs)
     predictions = scoring.predictions(split, outputs)
     scores = scoring.score_predictions(predictions)
     intervals = {name: scores[f"{name}_interval"] for name in values if f"{name}_interval" in scores}
     num_rows = {"rows": len(predictions.where)}
-    return metrics.with_intervals(values, intervals) | num_rows, Resamples.of(scores, scoring.metric)
+    score = Score.of_scores(THIS_MODEL, scores, scoring.metric, values[scoring.metric])
+    return metrics.with_intervals(values, intervals) | num_rows, score
 
 
 def seed_directory(directory: Path, seed: int) -> Path:

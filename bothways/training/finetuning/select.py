@@ -8,7 +8,8 @@ uncertainty of the score of one fold, the interval over all rows is the uncertai
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,9 +24,10 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import WEIGHTS
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
-from bothways.training.finetuning.baselines import BaselineScore, Resamples, mean_scores
+from bothways.training.finetuning.baselines import mean_scores
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.seeds import SeedResult, seed_directory
 
 FOLDS = "folds"  # name of the "split" that is reported
@@ -33,62 +35,34 @@ OUT_OF_FOLD = "out-of-fold.jsonl"
 
 
 @dataclass(frozen=True)
-class Score:
-    """The score of a model: a metric on a split, over seeds or folds.
-
-    mean, std: None without a score. n: number of seeds or folds; failed: of those no better than the trivial baseline.
-    scores: of each seed or fold, by split. interval: 95 % interval; its bounds are averaged over seeds. rows: number of
-    rows in the split. frozen: whether the encoder is the pre-trained one, since training it was not better on dev.
-    pooled: in cross-validation, the metric of all rows together, to which the interval belongs.
-    """
-
-    interval: Sequence[float] | None
-    rows: int
-    metric: str
-    split: str
-    selected_on: str
-    mean: float | None
-    std: float | None
-    n: int
-    failed: int
-    scores: Mapping[str, Sequence[float]]
-    kept_seed: int
-    frozen: bool
-    pooled: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "pooled" or value is not None}
-
-
-@dataclass(frozen=True)
 class CrossValidation:
     """Results of cross-validation.
 
     metrics, baselines (empty if not requested) and predictions have an entry per fold. scores: the scores of all rows
-    together, each with its 95 % interval as NAME_interval. resamples: of the mean over folds; with `is_pooled`, which
+    together, each with its 95 % interval as NAME_interval. score: the mean over folds; with `is_pooled`, which
     is for folds of a few rows, the score of all rows together is reported instead of that mean, and resampled; metrics
     has one entry, of all rows.
     """
 
     metrics: Sequence[Metrics]
-    baselines: Sequence[Sequence[BaselineScore]]
+    baselines: Sequence[Sequence[Score]]
     predictions: Sequence[Predictions]
     scores: Mapping[str, Any]
-    resamples: Resamples
+    score: Score
     is_pooled: bool = False
 
     @staticmethod
     def of(plan: Plan, folds: Sequence[SeedResult]) -> "CrossValidation":
         predictions = [fold.predictions for fold in folds if fold.predictions]
         scores = plan.task.scoring.score_predictions(Predictions.joined(predictions))
-        resamples = Resamples.mean([fold.resamples["test"] for fold in folds], same_rows=False)
+        score = Score.mean(THIS_MODEL, [fold.scores["test"] for fold in folds], same_rows=False)
         fold_metrics = [fold.metrics["test"] for fold in folds]
         return CrossValidation(
             metrics=fold_metrics,
             baselines=[fold.baselines for fold in folds],
             predictions=predictions,
             scores=scores,
-            resamples=resamples,
+            score=score,
         )
 
     @staticmethod
@@ -98,13 +72,12 @@ class CrossValidation:
         whole = few.predictions(candidate)
         scores = scoring.score_predictions(whole)
         values = scoring.compute_metrics("train", few.task.outputs_of(candidate.scores_NC))
-        resamples = Resamples.of(scores, few.task.metric)
         return CrossValidation(
             metrics=[values],
             baselines=(),
             predictions=[*map(whole.take, few.score_folds)],
             scores=scores,
-            resamples=resamples,
+            score=Score.of_scores(THIS_MODEL, scores, few.task.metric),
             is_pooled=True,
         )
 
@@ -122,37 +95,41 @@ class CrossValidation:
             return []
         return [fold for fold, values in enumerate(self.metrics) if values[metric] <= values["baseline"]]
 
-    def score(self, of_seeds: Score) -> Score:
-        """Mean and deviation over folds, the score of all rows together and its interval. of_seeds: the score of the
-        model of the run."""
-        metric = of_seeds.metric
+    def summary(self, metric: str) -> dict[str, Any]:
+        """Mean and deviation over folds, the score of all rows together and its interval, as bothways.json has them."""
         pooled = self.scores[metric]
         values = [pooled] if self.is_pooled else self.values(metric)
         mean, std = metrics.mean_and_std(values)
         failed = int(pooled <= fmean(self.values("baseline"))) if self.is_pooled else len(self.failed(metric))
-        interval = self.scores[f"{metric}_interval"]
-        rows = sum(len(one.where) for one in self.predictions)
-        of_folds = replace(of_seeds, mean=mean, std=std, n=len(values), failed=failed, pooled=pooled, interval=interval)
-        return replace(of_folds, split=FOLDS, scores={FOLDS: values, **of_seeds.scores}, rows=rows)
+        return {
+            "interval": self.scores[f"{metric}_interval"],
+            "rows": sum(len(rows.where) for rows in self.predictions),
+            "split": FOLDS,
+            "mean": mean,
+            "std": std,
+            "n": len(values),
+            "failed": failed,
+            "scores": {FOLDS: values},
+            "pooled": pooled,
+        }
 
-    def baseline_scores(self, task: TrainingTask) -> list[BaselineScore]:
+    def baseline_scores(self) -> list[Score]:
         """The mean of each baseline over folds."""
         return mean_scores(self.baselines)
 
     def of_baseline(self, task: TrainingTask, name: str) -> "CrossValidation":
         """The cross-validation of a baseline whose predictions are stored."""
-        chosen = [score for scores in self.baselines for score in scores if score.name == name]
+        chosen = [score for scores in self.baselines for score in scores if score.model == name]
         predictions = [score.predictions for score in chosen if score.predictions]
         by_fold = [task.scoring.score_predictions(rows) for rows in predictions]
         fold_metrics = [baseline_metrics(values, scores) for values, scores in zip(self.metrics, by_fold, strict=True)]
         scores = task.scoring.score_predictions(Predictions.joined(predictions))
-        resamples = Resamples.mean([Resamples.of(one, task.metric) for one in by_fold], same_rows=False)
         return CrossValidation(
             metrics=fold_metrics,
             baselines=(),
             predictions=predictions,
             scores=scores,
-            resamples=resamples,
+            score=Score.mean(name, [Score.of_scores(name, one, task.metric) for one in by_fold], same_rows=False),
         )
 
     def write_predictions(self, directory: Path) -> None:
@@ -169,17 +146,22 @@ class CrossValidation:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """Scores of a model.
+    """The scores of a model, over seeds or folds.
 
-    metrics_by_seed: by seed and split; kept: the seed of the model. resamples: of the score. predictions: a baseline's
-    predictions by split, which the report shows instead of the encoder's.
+    task: whose metric is the score.
+    split: whose rows are scored, without folds.
+    metrics_by_seed: by seed and split.
+    kept: the seed of the model.
+    resampled: the score with the resamples that pair it with other models.
+    folds: of the cross-validation, if there is one.
+    predictions: by split, of a baseline; the report shows them instead of the encoder's.
     """
 
     task: TrainingTask
     split: str
     metrics_by_seed: Mapping[int, Mapping[str, Metrics]]
     kept: int
-    resamples: Resamples
+    resampled: Score
     folds: CrossValidation | None = None
     predictions: Mapping[str, Predictions] | None = None
 
@@ -202,33 +184,63 @@ class ModelScores:
         return [seed for seed in values if values[seed][self.task.metric] <= values[seed]["baseline"]]
 
     @property
+    def mean(self) -> float:
+        """Of the metric, over seeds or folds; or of all rows together, if each fold has a few."""
+        mean: float = self.summary["mean"]
+        return mean
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are scored."""
+        rows: int = self.summary["rows"]
+        return rows
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder is the pre-trained one, since training it was not better on dev."""
+        return all(values["best_step"] == 0 for values in self.by_split.values())
+
+    @property
     def score(self) -> Score:
+        """The mean with its resamples."""
+        return replace(self.resampled, value=self.mean)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """As bothways.json has it: a metric on a split, over seeds or folds.
+
+        interval: 95 % interval; its bounds are averaged over seeds. rows: in the split. n: number of seeds or folds.
+        failed: of those no better than the trivial baseline. scores: of each seed or fold, by split. pooled: in
+        cross-validation, the metric of all rows together, to which the interval belongs.
+        """
         metric = self.task.metric
         by_seed = self.metrics_by_seed.values()
         scores = {name: [by_split[name][metric] for by_split in by_seed] for name in self.by_split}
         mean, std = metrics.mean_and_std(scores[self.split])
         intervals = [by_split[self.split][f"{metric}_interval"] for by_split in by_seed]
+        summary = {
+            "interval": [*map(fmean, zip(*intervals, strict=True))],
+            "rows": self.by_split[self.split]["rows"],
+            "metric": metric,
+            "split": self.split,
+            "selected_on": "dev" if "dev" in self.by_split else "out-of-fold",
+            "mean": mean,
+            "std": std,
+            "n": len(self.metrics_by_seed),
+            "failed": len(self.failed),
+            "scores": scores,
+            "kept_seed": self.kept,
+            "frozen": self.frozen,
+        }
+        if self.folds is None:
+            return summary
 
-        score = Score(
-            interval=[*map(fmean, zip(*intervals, strict=True))],
-            rows=self.by_split[self.split]["rows"],
-            metric=metric,
-            split=self.split,
-            selected_on="dev" if "dev" in self.by_split else "out-of-fold",
-            mean=mean,
-            std=std,
-            n=len(self.metrics_by_seed),
-            failed=len(self.failed),
-            scores=scores,
-            kept_seed=self.kept,
-            frozen=all(values["best_step"] == 0 for values in self.by_split.values()),
-        )
+        of_folds = self.folds.summary(metric)
+        return summary | of_folds | {"scores": of_folds["scores"] | scores}
 
-        return self.folds.score(score) if self.folds else score
-
-    def of_baseline(self, score: BaselineScore, dev: Predictions) -> "ModelScores":
-        """Those of a baseline whose predictions are stored. dev: its predictions on dev."""
-        folds = self.folds and self.folds.of_baseline(self.task, score.name)
+    def of_baseline(self, score: Score, dev: Predictions) -> "ModelScores":
+        """The scores of a baseline whose predictions are stored. dev: its predictions on dev."""
+        folds = self.folds and self.folds.of_baseline(self.task, score.model)
         predictions = {"dev": dev}
 
         if not folds and score.predictions:
@@ -239,15 +251,12 @@ class ModelScores:
             for name, rows in predictions.items()
         }
 
-        assert score.resamples is not None
-        split = "dev" if folds else self.split
-
         return ModelScores(
             task=self.task,
-            split=split,
+            split="dev" if folds else self.split,
             metrics_by_seed={self.kept: values},
             kept=self.kept,
-            resamples=score.resamples,
+            resampled=score,
             folds=folds,
             predictions=predictions,
         )
@@ -261,7 +270,7 @@ class Selection:
     model: Checkpoint
     kept: SeedResult
     scores: ModelScores
-    baselines: Sequence[BaselineScore]
+    baselines: Sequence[Score]
     calibration: Mapping[str, Any] | None
 
 
@@ -279,30 +288,29 @@ def select(plan: Plan, results: Sequence[SeedResult], directory: Path) -> Select
     model.model.load_state_dict(load_file(seed_directory(directory, kept.seed) / WEIGHTS), strict=False)
 
     calibration = kept.calibration
-    resamples = [one.resamples[plan.split] for one in seeds.values()]
     metrics_by_seed = {seed: one.metrics for seed, one in seeds.items()}
     scores = ModelScores(
         task=task,
         split=plan.split,
         metrics_by_seed=metrics_by_seed,
         kept=kept.seed,
-        resamples=Resamples.mean(resamples, same_rows=True),
+        resampled=Score.mean(THIS_MODEL, [one.scores[plan.split] for one in seeds.values()], same_rows=True),
     )
 
     baselines = seeds[plan.seeds[0]].baselines
 
     if plan.few and plan.few.folds:
         folds = CrossValidation.out_of_fold(plan.few, plan.few.scored(plan.few.chosen))
-        scores = replace(scores, folds=folds, resamples=folds.resamples)
+        scores = replace(scores, folds=folds, resampled=folds.score)
         baselines = []
         if plan.compares:
             others = [candidate for candidate in plan.few.others if candidate is not plan.few.chosen]
             scored = [*map(plan.few.scored, others)]
-            baselines = [BaselineScore.of(one.name, plan.few.task, plan.few.predictions(one)) for one in scored]
+            baselines = [Score.of(one.name, plan.few.task, plan.few.predictions(one)) for one in scored]
     elif plan.num_folds:
         folds = CrossValidation.of(plan, [result for result in results if result.fold is not None])
-        scores = replace(scores, folds=folds, resamples=folds.resamples)
-        baselines = folds.baseline_scores(task) if plan.compares else []
+        scores = replace(scores, folds=folds, resampled=folds.score)
+        baselines = folds.baseline_scores() if plan.compares else []
         if of_folds := task.scoring.calibrate_folds(folds.all_predictions):
             calibration = of_folds.to_json()
 

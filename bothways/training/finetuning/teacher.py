@@ -16,7 +16,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.batch_plan import Examples
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.batch import Batch
-from bothways.training.finetuning.baselines import BaselineScore
+from bothways.training.finetuning.score import Score
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TeacherOutputs:
 
     task: TrainingTask
     soft_labels: Sequence[Tensor]
-    scores: Mapping[str, BaselineScore]
+    scores: Mapping[str, Score]
 
     def training_examples(self, seed: int, epoch: int) -> Examples:
         """The examples of one epoch."""
@@ -118,9 +118,9 @@ class Teacher:
         return TeacherOutputs(student, soft_labels, scores)
 
 
-def score_teacher(reader: TrainingTask, split: str, outputs: object) -> BaselineScore:
+def score_teacher(reader: TrainingTask, split: str, outputs: object) -> Score:
     """The teacher's metric on a split with its interval, from its outputs for the rows of the split."""
     predictions = reader.scoring.predictions(split, outputs)
     scores = reader.scoring.score_predictions(predictions)
     low, high = scores[f"{reader.metric}_interval"]
-    return BaselineScore("teacher", scores[reader.metric], (low, high))
+    return Score("teacher", scores[reader.metric], (low, high))

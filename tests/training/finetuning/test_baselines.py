@@ -36,9 +36,9 @@ from bothways.text.data.splits import selection_folds
 from bothways.text.data.squad import Question
 from bothways.text.data.tags import Sentence
 from bothways.training.finetuning import compare, report, select
-from bothways.training.finetuning.baselines import BaselineScore, Resamples
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.plan import ScoredRows, plan_of
+from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult
 from tests.training.finetuning.gallery import finish
 
@@ -400,15 +400,15 @@ def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     task.baselines.return_value = iter([Baseline(TFIDF, one_sided(300, 300), mock.Mock())])
     real = Classification.build(settings, checkpoint.load(settings.model), split_tables.read_tables(settings))
     plan = replace(plan_of(ScoredRows(replace(settings, **option), real)), task=task)
-    resamples = Resamples.of(scores_of(one_sided(300, 150)), "accuracy")
-    rival = BaselineScore(TFIDF, 1.0, (0.99, 1.0), Resamples(np.ones(50), 300), one_sided(300, 300))
+    score = Score.of_scores("", scores_of(one_sided(300, 150)), "accuracy")
+    rival = Score(TFIDF, 1.0, (0.99, 1.0), np.ones(50), 300, one_sided(300, 300))
     facts = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "rows": 300, "baseline": 0.5, "best_step": 1}
-    kept = SeedResult(0, None, {"dev": facts, "test": facts}, {"dev": resamples}, None, None, {}, [])
-    encoder = select.ModelScores(task, "test", {0: kept.metrics}, 0, resamples)
+    kept = SeedResult(0, None, {"dev": facts, "test": facts}, {"dev": score}, None, None, {}, [])
+    encoder = select.ModelScores(task, "test", {0: kept.metrics}, 0, score)
     selection = select.Selection(mock.Mock(), kept, encoder, [rival], None)
     comparison = compare.compare(plan, selection, mock.MagicMock(directory=settings.out))
     assert (comparison.delivered(encoder) is encoder) == bool(option)
-    assert comparison.tfidf.scores.score.mean == 1.0
+    assert comparison.tfidf.scores.mean == 1.0
     assert ("delivered" in comparison.verdict) == (not option) and "delivered" not in comparison.encoder_verdict
 
 
@@ -429,7 +429,7 @@ def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
     task = mock.Mock(metric="accuracy", scoring=mock.Mock(score_predictions=scores_of))
     own = scores_of(one_sided(number, number // 2))
     dev = {"dev": {"accuracy": own["accuracy"]}}
-    seed = SeedResult(0, None, dev, {"dev": Resamples.of(own, "accuracy")}, None, None, {}, [])
+    seed = SeedResult(0, None, dev, {"dev": Score.of_scores("", own, "accuracy")}, None, None, {}, [])
     low, high = compare.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), seed)
     assert (low > 0) == is_clear and low < 0.25 < high
 
@@ -526,7 +526,7 @@ def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=N
     """The verdict on a model, beside baselines with these scores."""
     score = mock.Mock(frozen=frozen, mean=mean, rows=rows)
     plan = mock.Mock(measured="", sources={"model": "start"})
-    rivals = [BaselineScore(name, value, None) for name, value in scores.items()]
+    rivals = [Score(name, value) for name, value in scores.items()]
     return compare.verdict(score, rivals, differences, plan, saved)
 
 
@@ -579,8 +579,8 @@ def test_an_exact_tie_is_never_better_in_any_order_of_the_sums():
         values = rng.integers(1, num_rows, num_scores) / num_rows
         mean, score = float(np.mean(values)), float(sum(values[::-1]) / num_scores)
         resamples = mean + rng.standard_normal(19) * 0.1
-        baseline = BaselineScore(TFIDF, score, None, Resamples(resamples + (score - mean), 30))
-        difference = baseline.difference(mean, Resamples(resamples, 30))
+        baseline = Score(TFIDF, score, None, resamples + (score - mean), 30)
+        difference = Score("", mean, None, resamples, 30).difference(baseline)
         assert not compare.is_clearly_better(difference)
         assert verdict_of({TFIDF: score}, {TFIDF: difference}, mean=mean, rows=9).startswith("cannot tell")
 
@@ -602,8 +602,8 @@ def test_the_rows_that_would_show_a_difference(difference, interval, rows, expec
 
 @pytest.mark.parametrize(("num_rows", "beginning"), [(1, "cannot tell"), (3, "cannot tell"), (12, "better than")])
 def test_a_few_rows_on_which_one_model_is_always_right_decide_nothing(num_rows, beginning):
-    right, wrong = (Resamples(np.full(200, value), num_rows) for value in (1.0, 0.0))
-    difference = BaselineScore(TFIDF, 0.0, None, wrong).difference(1.0, right)
+    right, wrong = (Score(TFIDF, value, None, np.full(200, value), num_rows) for value in (1.0, 0.0))
+    difference = right.difference(wrong)
     assert verdict_of({TFIDF: 0.0}, {TFIDF: difference}, mean=1.0, rows=9).startswith(beginning)
 
 
@@ -617,9 +617,8 @@ def test_differences_are_paired_by_row():
     scores = [
         ClassEvaluator().compare(gold, ["yes" if one else "no" for one in rows]) for rows in (right, also)
     ]  # fmt: skip
-    parts = [Resamples.of(one, "accuracy") for one in scores]
-    baseline = BaselineScore(FROZEN, scores[1]["accuracy"], None, parts[1])
-    low, high = baseline.difference(scores[0]["accuracy"], parts[0])
+    best, other = (Score.of_scores(FROZEN, one, "accuracy") for one in scores)
+    low, high = best.difference(other)
     assert scores[1]["accuracy_interval"][1] > scores[0]["accuracy_interval"][0]
     error = np.sqrt(14 / 400 * (1 - 14 / 400) / 400)
     assert (low, high) == pytest.approx((0.035 - 1.96 * error, 0.035 + 1.96 * error), abs=0.006) and low > 0

@@ -21,8 +21,8 @@ from bothways.tasks.rerank.decoding import Reranking
 from bothways.tasks.rerank.files import read_ranking_tables
 from bothways.tasks.rerank.scoring import MRR, NDCG, ranked_scores
 from bothways.tasks.rerank.training import RerankTraining
-from bothways.training.finetuning.baselines import Resamples
 from bothways.training.finetuning.refusal import refusal
+from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult
 from tests.training.finetuning.gallery import FILLERS, finish, forbid_writing, small_settings
 
@@ -162,7 +162,7 @@ def test_a_model_is_delivered_if_its_lead_on_dev_is_clearly_above_none(settings,
     values = {"best": rows.labels, "same": found, "worst": [-label for label in rows.labels]}[kind]
     scores = task.scoring.score_predictions(task.scoring.scored("dev", values))
     facts = {"dev": {NDCG: scores[NDCG], "rows": SIZES["dev"]}}
-    kept = SeedResult(0, None, facts, {"dev": Resamples.of(scores, NDCG)}, None, None, {}, [])
+    kept = SeedResult(0, None, facts, {"dev": Score.of_scores("", scores, NDCG)}, None, None, {}, [])
     selection = SimpleNamespace(kept=kept, baselines=[], scores=SimpleNamespace(folds=None))
     line = refusal(task, selection)
     assert (line == "") == (kind == "best")
