@@ -38,7 +38,8 @@ from bothways.tasks.tag.training import Tagging
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import follow
-from bothways.training.finetuning.plan import ScoredRows, plan_of
+from bothways.training.finetuning.plan import plan_of
+from bothways.training.finetuning.scored_rows import ScoredRows
 from bothways.training.run import Run, read_metrics
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))

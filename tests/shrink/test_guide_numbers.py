@@ -9,14 +9,14 @@ from bothways.model import int8_training
 from bothways.settings import Export
 from bothways.shrink import prune, quantize
 from bothways.shrink.export import graph
-from bothways.training.finetuning import training
+from bothways.training.finetuning import time_left, training
 from tests.guides import missing_sentences
 
 NUMBERS = {
     "smaller": {
         "without training | texts, labelled or not: at least {}": 2 * quantize.MIN_TEXTS,
         "measured on {} labelled texts": prune.IMPORTANCE_ROWS,
-        "trained on for {} of the steps": training.INT8_SHARE,
+        "trained on for {} of the steps": time_left.INT8_SHARE,
         "at {} of the learning rate": training.INT8_RATE,
         "Scales come from {} training examples": int8_training.CALIBRATION_EXAMPLES,
     },

@@ -31,18 +31,14 @@ from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.texts import TextTask
 from bothways.text.data.columns import join_tables
 from bothways.training.finetuning.compare import Comparison
+from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import Gain, interpolate, loss_gain
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
 from bothways.training.finetuning.select import Selection
-from bothways.training.finetuning.training import (
-    Course,
-    curve_seconds,
-    fingerprint_examples,
-    seconds_after,
-    trained_state,
-)
+from bothways.training.finetuning.time_left import curve_seconds, seconds_after
+from bothways.training.finetuning.training import fingerprint_examples, trained_state
 from bothways.training.progress import TrainingProgress
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER, Checkpoints

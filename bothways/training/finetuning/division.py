@@ -18,19 +18,10 @@ from bothways.tasks.texts import TextTask
 from bothways.text.batching import spread_evenly
 from bothways.training.finetuning.baselines import seconds_of_words
 from bothways.training.finetuning.budget import LABEL_CHECK, MARGIN, WORDS, Budget
-from bothways.training.finetuning.plan import EVALUATION_SHARE, Plan, num_steps
-from bothways.training.finetuning.training import (
-    EVALUATION,
-    FITS,
-    LINEAR_STARTS,
-    MIN_TRIAL_STEPS,
-    TIMED_STEPS,
-    TRIAL_SHARE,
-    VECTORS,
-    Trial,
-    num_scored_tokens,
-    phases,
-)
+from bothways.training.finetuning.epochs import EVALUATION_SHARE, num_steps
+from bothways.training.finetuning.plan import Plan
+from bothways.training.finetuning.time_left import EVALUATION, FITS, LINEAR_STARTS, VECTORS, num_scored_tokens, phases
+from bothways.training.finetuning.trials import MIN_TRIAL_STEPS, TIMED_STEPS, TRIAL_SHARE, Trial
 from bothways.training.run import Run
 
 LEFT_OUT = "left_out"  # key in bothways.json: parts for which there is no time, with their seconds

@@ -26,12 +26,14 @@ from bothways.training.finetuning.compare import (
     is_clearly_better,
     verdict,
 )
+from bothways.training.finetuning.epochs import num_steps
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
-from bothways.training.finetuning.plan import LINEAR_MODELS, Plan, num_steps
+from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.score import THIS_MODEL, Score
+from bothways.training.finetuning.scored_rows import LINEAR_MODELS
 from bothways.training.finetuning.seeds import SeedResult, metrics_and_score
 from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
-from bothways.training.finetuning.training import TIMED_STEPS, Trial
+from bothways.training.finetuning.trials import TIMED_STEPS, Trial
 from bothways.training.run import Run
 
 TRIES_TRAINING = "tries_training"  # key in bothways.json: whether there was time to try fine-tuning

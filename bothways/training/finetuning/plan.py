@@ -3,19 +3,18 @@
 Settings are read here only. After this the task alone reads them, for its own data and head.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bothways.base.device import choose_device, choose_dtype
-from bothways.base.errors import InputError, flag, format_count
-from bothways.base.log import logger, muted
+from bothways.base.errors import InputError
+from bothways.base.log import muted
 from bothways.base.progress import working
-from bothways.model.adapters.spec import AdapterSpec, Kind, check_supported
+from bothways.model.adapters.spec import AdapterSpec, check_supported
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers
 from bothways.model.checkpoint.contents import Checkpoint, check_head_supported, check_plain
@@ -26,36 +25,18 @@ from bothways.model.parameters import inference_copy
 from bothways.model.transforms import AddAdapter, FakeInt8, Transform, apply_all
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
-from bothways.tasks.batch_plan import EPOCHS, BatchPlan, Epoch, Examples
-from bothways.tasks.regress.training import Regression
-from bothways.tasks.texts import TextTask
+from bothways.tasks.batch_plan import BatchPlan, Epoch, Examples
 from bothways.tasks.training_task import Distilled, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
 from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.linear_candidates import CERTAIN, FOLDS, FewRows
+from bothways.training.finetuning.epochs import ADAPTER_RATES, default_learning_rate
+from bothways.training.finetuning.linear_candidates import FewRows
+from bothways.training.finetuning.scored_rows import ScoredRows, asks_for_training, choose_rows
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.training.schedule import TrainingOptions
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0
-MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
-MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
-# With few rows, what fine-tuning usually gains is less than what so many rows can show (docs/LOG.md, "The first
-# labels").
-USELESS_ROWS = 5  # of a class, from which on a doubling gains something
-GAIN_OF_DOUBLING = 0.01  # of accuracy, about
-DISAGREEMENT = 0.15  # share of the rows that two models disagree on
-LINEAR_MODELS = "linear models"  # as the description of a score names them
-MAX_LINEAR_ROWS = 2500  # of which linear models are fitted out-of-fold if training is no clear gain
-NO_GAIN = "training was not clearly better: linear models on the frozen encoder and TF-IDF are fitted to all rows"
-TRAINED_FOLDS = 5  # in which a training of few rows is tried
-BuildTask = Callable[[FineTune, int | None], TrainingTask]  # of a fold; None: of all rows
-MAX_EPOCHS = 20.0  # unless --epochs is given
-FEW_TOKENS = 150_000  # one to two minutes for a small model on two cores
-EVALUATION_SHARE = 0.15  # of the time of training
-EVALUATION_COST = 1 / 3  # of a token, relative to a trained one
-MIN_EVALUATIONS = 3  # of a run, unless --evaluations-per-epoch is given
-MAX_EVALUATIONS = 12
 
 
 @dataclass(frozen=True)
@@ -250,142 +231,6 @@ def load_start(settings: FineTune) -> Checkpoint:
     return pretrained
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """The rows of a run, and how they are scored.
-
-    settings: of the run.
-    task: of all rows.
-    build_fold: builds the task of a fold.
-    few, stays_frozen, reason, measured, unscored: see Plan.
-    build_trained, build_linear: build the rows of these plans.
-    """
-
-    settings: FineTune
-    task: TrainingTask
-    build_fold: Callable[[int], TrainingTask] | None = None
-    few: FewRows | None = None
-    stays_frozen: bool = False
-    build_trained: Callable[[], "ScoredRows"] | None = None
-    build_linear: Callable[[], "ScoredRows"] | None = None
-    reason: str = ""
-    measured: str = ""
-    unscored: str = ""
-
-
-def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
-    """How to train and to score a run.
-
-    With few rows (`are_few`), its model is linear, over all of them, and each row is scored by models of the other
-    folds. If a training was asked for, and a test split divided off the training table would have fewer than
-    MIN_TEST_ROWS rows, such models score the run, too. Without them, or with too few rows for folds, there is no score.
-    """
-    task = build_task(settings, None)
-    rows = ScoredRows(settings, task, partial(build_task, settings))
-
-    # Test rows with their own file are not among the rows that linear models may be fitted to.
-    num_test = 0 if settings.test or "test" not in task.data else task.report.num_rows("test")
-    num_rows = task.report.num_development_rows + num_test
-    is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
-    is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
-    if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
-        has_linear = isinstance(task, TextTask) and num_rows <= MAX_LINEAR_ROWS and not settings.folds
-        if not has_linear or asks_for_training(settings) or not task.scoring.has_row_losses:
-            return rows
-        return replace(rows, build_linear=partial(linear_rows, rows, num_rows, NO_GAIN))
-
-    remedy = f"about {10 * MIN_TEST_ROWS} rows, or a file for {flag('test')}, give one"
-    if not isinstance(task, TextTask):
-        reason = f"{format_count(num_test, 'test row')} of {num_rows} are too few to judge it"
-        return replace(rows, unscored=f"no score: {reason}; {flag('folds', 5)} scores every row; {remedy}")
-
-    linear = linear_rows(rows, num_rows, few_reason(num_rows, task))
-    few = linear.few
-    assert few is not None
-    folded = replace(settings, test=None, folds=settings.folds or TRAINED_FOLDS)
-
-    def build_trained() -> ScoredRows:
-        return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
-
-    if is_few:
-        rows = replace(linear, build_trained=build_trained if few.folds and not settings.test else None)
-    else:
-        rows = replace(linear, task=with_dev(task, build_task, settings), stays_frozen=False)
-    if few.folds or settings.test:
-        return rows
-
-    reason = f"{num_rows} rows are too few for folds"
-    enough = f"it takes about {max(MIN_FOLDED_ROWS, task.min_folded_rows):g}, or a file for {flag('test')}"
-    return replace(rows, measured="", unscored=f"no score: {reason}; {enough}")
-
-
-def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
-    """The same rows for linear models, over all of them but test rows with their own file.
-
-    rows: of a training.
-    num_rows: their number.
-    reason: see Plan.
-    """
-    task = rows.task
-    settings = rows.settings
-    assert isinstance(task, TextTask)
-    few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
-    measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.score_folds)} folds, {LINEAR_MODELS}"
-    return replace(
-        rows,
-        task=few.task,
-        few=few,
-        stays_frozen=True,
-        reason=reason,
-        measured=measured,
-    )
-
-
-def few_reason(num_rows: int, task: TextTask) -> str:
-    """Why the encoder is not trained on few rows."""
-    kinds = "" if isinstance(task, Regression) else f" of {format_count(task.num_outputs, 'class', 'classes')}"
-    return (
-        f"{format_count(num_rows, 'row')}{kinds}: fine-tuning usually gains less than the "
-        f"{100 * smallest_difference(num_rows):.1f} points that so few rows can show; linear models on the frozen "
-        f"encoder and TF-IDF are fitted to all of them ({flag('epochs', 10)} trains the encoder)"
-    )
-
-
-def with_dev(task: TrainingTask, build_task: BuildTask, settings: FineTune) -> TrainingTask:
-    """The task without test rows: nine tenths for training, and one that selects weights; as it is, if that leaves a
-    part empty."""
-    try:
-        return build_task(replace(settings, folds=FOLDS), None)
-    except InputError:
-        return task
-
-
-def are_few(num_rows: int, num_kinds: int) -> bool:
-    """Whether fine-tuning usually gains less than the rows can show: the smallest difference of two models whose 95 %
-    interval on all these rows is above 0."""
-    doublings = math.log2(max(num_rows, 1) / num_kinds / USELESS_ROWS)
-    return GAIN_OF_DOUBLING * doublings < smallest_difference(num_rows)
-
-
-def smallest_difference(num_rows: int) -> float:
-    """The smallest difference of two accuracies that so many rows can show."""
-    return CERTAIN * math.sqrt(DISAGREEMENT / max(num_rows, 1))
-
-
-def asks_for_training(settings: FineTune) -> bool:
-    """Whether the settings ask for a training of the encoder, so that few rows are no reason to leave it as it is."""
-    return bool(
-        settings.epochs is not None
-        or settings.learning_rate  # not 0, which trains only a head
-        or settings.dev
-        or settings.adapter
-        or settings.quantize
-        or settings.is_distilled
-        or settings.seeds > 1
-        or not settings.linear_start
-    )
-
-
 def plan_of(
     rows: ScoredRows,
     teacher: Checkpoint | None = None,
@@ -522,78 +367,3 @@ TRANSFORMS: dict[str, Callable[[FineTune, Checkpoint], Transform | None]] = {
     "quantize": lambda settings, pretrained: FakeInt8() if settings.quantize else None,
     "adapter": add_adapter,
 }
-
-
-# --- epochs and steps
-
-
-def num_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> float:
-    """The number of epochs: more for few examples, which need a minimum of steps (Mosbach 2021, section 6), unless they
-    are long.
-
-    epochs: as requested; None: the default.
-    min_steps: of the default; few examples are read more often, as long as that takes at most FEW_TOKENS.
-    epoch: steps and tokens of one epoch.
-    """
-    if epochs is not None:
-        return epochs
-
-    wanted = min_steps / epoch.steps
-    affordable = FEW_TOKENS / epoch.tokens
-    return min(MAX_EPOCHS, max(EPOCHS, min(wanted, affordable)))
-
-
-def num_steps(epochs: float | None, min_steps: int, epoch: Epoch) -> int:
-    return max(1, math.ceil(num_epochs(epochs, min_steps, epoch) * epoch.steps))
-
-
-def log_epochs(epochs: float | None, min_steps: int, epoch: Epoch) -> None:
-    """Log the length, if it is not three epochs; as a warning if it is far too short."""
-    default_epochs = num_epochs(None, min_steps, epoch)
-    default_steps = num_steps(None, min_steps, epoch)
-    if epochs is None:
-        if default_epochs > EPOCHS:
-            logger.info(
-                f"{default_epochs:.3g} epochs of {format_count(epoch.steps, 'step')}, as there are few examples "
-                f"({flag('epochs')})"
-            )
-        return
-
-    steps = num_steps(epochs, min_steps, epoch)
-    verb = "epoch is" if epochs == 1 else "epochs are"
-    usual = f"the default is {default_steps:,} ({default_epochs:.3g} epochs)"
-    text = f"{epochs:g} {verb} {format_count(steps, 'step')}; {usual}"
-    if steps < min_steps and 2 * steps <= default_steps:
-        logger.warning(f"{text}; after so few steps a model has often learned little")
-    elif steps != default_steps:
-        logger.info(text)
-
-
-def evaluation_interval(steps: int, epoch: Epoch, dev_tokens: int) -> int:
-    """Steps between evaluations that take EVALUATION_SHARE of the time, so that early stopping sees trends.
-
-    steps: of the training.
-    epoch: steps and tokens of one epoch.
-    dev_tokens: of an evaluation.
-    """
-    # By tokens, which predict the time, and not by a clock: a seed gives the same run everywhere.
-    training_tokens = steps / epoch.steps * epoch.tokens
-    affordable = round(EVALUATION_SHARE * training_tokens / (EVALUATION_COST * max(1, dev_tokens)))
-    num_evaluations = min(MAX_EVALUATIONS, max(MIN_EVALUATIONS, affordable))
-    return max(1, steps // num_evaluations)
-
-
-# --- learning rates
-
-
-def default_learning_rate(width: int) -> float:
-    """The peak learning rate for a hidden size.
-
-    Wide models were fine-tuned at 5e-5 (768; Devlin 2018, appendix A.3) and at 2e-5 to 5e-5 (1,024), narrow ones at
-    3e-4 (256; Clark 2020, appendix B); MiniLM with 384 does better at 1.5e-4 than at 5e-5 (docs/LOG.md).
-    """
-    return min(5e-5 * (768 / width) ** 1.5, 5e-4)
-
-
-# Of the learning rate for all weights, tried on SST-2 and STS-B with MiniLM (docs/LOG.md).
-ADAPTER_RATES: dict[Kind, float] = {"lora": 7.0, "bitfit": 14.0}

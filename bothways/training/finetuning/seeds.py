@@ -23,7 +23,8 @@ from bothways.text.rows.datasets import unread_splits_warning
 from bothways.training.finetuning import baselines
 from bothways.training.finetuning.baselines import BASELINES
 from bothways.training.finetuning.division import plan_minutes
-from bothways.training.finetuning.plan import Plan, log_epochs
+from bothways.training.finetuning.epochs import log_epochs
+from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run

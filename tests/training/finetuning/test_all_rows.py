@@ -13,12 +13,13 @@ from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify, Regress
 from bothways.tasks.classify.scoring import ClassScoring
-from bothways.training.finetuning import all_rows, training
+from bothways.training.finetuning import all_rows, training, trials
 from bothways.training.finetuning.all_rows import SCORED, AllRows, can_train_all_rows, is_worth_it, learning_curve
 from bothways.training.finetuning.budget import Budget
+from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import LOSS, Gain, interpolate
 from bothways.training.finetuning.plan import make_plan
-from bothways.training.finetuning.training import Course, trained_state
+from bothways.training.finetuning.training import trained_state
 from bothways.training.run import Run
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
@@ -182,7 +183,7 @@ def test_on_the_same_rows_the_last_training_gives_the_same_weights(
     monkeypatch.setattr(
         ClassScoring, "evaluate", lambda *arguments: {"loss": 1.0, "accuracy": next(values, 0.0), "baseline": 0.0}
     )
-    monkeypatch.setattr(training, "evaluation_interval", lambda *arguments: 4)
+    monkeypatch.setattr(trials, "evaluation_interval", lambda *arguments: 4)
     plan = make_plan(replace(settings, patience=patience, out=tmp_path / "run"))
     first = plan.prepare_model(0).model
     with Run(tmp_path / "run", "finetune classify", plan.settings) as run:

@@ -21,6 +21,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.losses import forward_losses
 from bothways.settings import Evaluate
 from bothways.tasks import forward
+from bothways.tasks.batch_plan import Epoch
 from bothways.tasks.classify import scoring
 from bothways.tasks.classify.training import Classification, class_targets
 from bothways.tasks.text_examples import TextExamples
@@ -31,9 +32,9 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.quality import empty_text_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.splits import overlap_warnings
-from bothways.training.finetuning import plan, seeds
+from bothways.training.finetuning import epochs, plan, seeds
+from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.training import Course
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.token_windows import covered, ids_of, windows_of_sizes
@@ -670,9 +671,9 @@ def test_few_examples_are_read_more_often_unless_epochs_are_named(rows, changes,
     """Three steps an epoch: 20 epochs. 4,000 rows: 400 steps an epoch, and three of them."""
     changed = replace(settings, **{"epochs": None, "batch_size": 10, **changes})
     requested = changed.epochs, Classification.min_steps
-    assert plan.num_steps(*requested, plan.Epoch(rows // 10, rows, 10 * rows)) == steps
-    assert plan.num_epochs(*requested, plan.Epoch(30, 300, 6000)) == (5 if not changes else 2)
-    assert plan.num_epochs(*requested, plan.Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
+    assert epochs.num_steps(*requested, Epoch(rows // 10, rows, 10 * rows)) == steps
+    assert epochs.num_epochs(*requested, Epoch(30, 300, 6000)) == (5 if not changes else 2)
+    assert epochs.num_epochs(*requested, Epoch(15, 240, 30_000)) == (5 if not changes else 2)  # long
     if not changes and rows == 30:
         files = {"train": table(rows_of(0, rows), "t.csv"), "dev": settings.dev, "test": None}
         run_task(replace(changed, **files, seeds=1, out=tmp_path / "run"))

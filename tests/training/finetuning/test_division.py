@@ -8,10 +8,11 @@ import bothways
 from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.classify.training import Classification
-from bothways.training.finetuning import division, training
+from bothways.training.finetuning import division, time_left, training
 from bothways.training.finetuning.budget import LABEL_CHECK, WORDS, Budget
 from bothways.training.finetuning.division import Estimates, divide
-from bothways.training.finetuning.plan import EVALUATION_SHARE, make_plan, num_steps
+from bothways.training.finetuning.epochs import EVALUATION_SHARE, num_steps
+from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import class_rows
 
 SPENT = 7.0  # seconds of a run so far
@@ -124,7 +125,7 @@ def test_time_is_reserved_for_linear_models_of_all_rows(plan_of, seconds, start)
     plan = plan_of(10.0, **options)
     plan.budget.seconds |= seconds
     assert plan.build_linear is not None
-    assert training.seconds_after(plan) == pytest.approx(training.LINEAR_STARTS * start)
+    assert training.seconds_after(plan) == pytest.approx(time_left.LINEAR_STARTS * start)
 
 
 def test_no_time_is_reserved_for_linear_models_that_no_run_delivers(plan_of):
@@ -135,7 +136,7 @@ def test_no_time_is_reserved_for_linear_models_that_no_run_delivers(plan_of):
 
 def test_the_division_reserves_time_for_linear_models_too(plan_of):
     divided = divide(plan_of(10.0, train=class_rows(0, 600), epochs=None), USUAL)
-    assert divided.after["linear models if training is no gain"] > training.LINEAR_STARTS * USUAL.fit
+    assert divided.after["linear models if training is no gain"] > time_left.LINEAR_STARTS * USUAL.fit
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bothways.model.losses import classification_loss
 from bothways.settings import Classify, Regress, TrainEmbed
 from bothways.tasks.classify.scoring import ClassScoring
 from bothways.tasks.texts import HeadInput
-from bothways.training.finetuning import finetune, plan, training
+from bothways.training.finetuning import finetune, plan, scored_rows, trials
 from bothways.training.finetuning import gain as gain_module
 from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
@@ -77,7 +77,7 @@ def tested(start, finetuned, first_is_chosen):
     ],
 )
 def test_rows_are_few_by_their_number_and_that_of_the_classes(rows, kinds, few):
-    assert plan.are_few(rows, kinds) == few
+    assert scored_rows.are_few(rows, kinds) == few
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_a_training_without_time_stops_at_once(start, finetuned, monkeypatch, fe
 def test_a_training_that_gets_too_slow_ends_at_an_evaluation(few, monkeypatch, tmp_path):
     """It was planned for all steps, and then the time is over."""
     monkeypatch.setattr(finetune, "Budget", Exhausted)
-    monkeypatch.setattr(training, "seconds_for_training", lambda plan: 1e9)
+    monkeypatch.setattr(trials, "seconds_for_training", lambda plan: 1e9)
     settings = replace(few.settings, epochs=20.0, minutes=1.0, patience=None, baselines=False, out=tmp_path / "run")
     bothways.train(replace(settings, train=class_rows(6, 120), dev=class_rows(5, 30)))
     planned = json.loads((tmp_path / "run" / "bothways.json").read_text(encoding="utf-8"))["steps"]

@@ -22,6 +22,7 @@ from bothways.base.log import messages_to
 from bothways.model.checkpoint import checkpoint
 from bothways.settings import Classify
 from bothways.tasks import forward
+from bothways.tasks.batch_plan import Epoch
 from bothways.tasks.classify.scoring import ClassObjective
 from bothways.tasks.classify.training import Classification
 from bothways.tasks.forward import split_batch
@@ -30,8 +31,8 @@ from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 from bothways.training import progress
 from bothways.training.finetuning import deliver, plan, seeds
+from bothways.training.finetuning.epochs import default_learning_rate
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.plan import default_learning_rate
 from bothways.training.finetuning.select import best_seed
 from bothways.training.loop import fit
 from bothways.training.run import Run
@@ -148,7 +149,7 @@ def test_an_exception_in_a_callback_ends_the_run_which_can_be_resumed(settings, 
 def test_epochs_are_logged_as_steps_and_too_few_give_a_warning(epochs, an_epoch, expected):
     messages = []
     with messages_to(messages.append):
-        plan.log_epochs(epochs, 150, plan.Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
+        log_epochs(epochs, 150, Epoch(an_epoch, 16 * an_epoch, 160 * an_epoch))
     assert len(messages) == bool(expected)
     assert all(part in message for part in expected for message in messages)
 

@@ -19,7 +19,7 @@ from bothways.tasks.classify.training import Classification
 from bothways.tasks.embed.training import Embedding
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.training import Trial
+from bothways.training.finetuning.trials import Trial
 from bothways.training.run import Run
 from tests.token_windows import ids_of
 

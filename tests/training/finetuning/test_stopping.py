@@ -12,9 +12,10 @@ from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.batch_plan import Epoch
 from bothways.text.batch import Batch
-from bothways.training.finetuning import gain, training
+from bothways.training.finetuning import gain, training, trials
+from bothways.training.finetuning.epochs import EVALUATION_SHARE, evaluation_interval, num_epochs
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.plan import EVALUATION_SHARE, evaluation_interval, make_plan, num_epochs
+from bothways.training.finetuning.plan import make_plan
 from bothways.training.finetuning.training import STEPS
 from bothways.training.loop import fit
 from bothways.training.run import Run, read_metrics
@@ -135,7 +136,7 @@ def settings(checkpoint_of, rows, tmp_path):
 @pytest.mark.slow
 def test_minutes_bound_the_steps_and_a_resumed_run_keeps_them(settings, monkeypatch):
     monkeypatch.setattr(training.Trial, "run", lambda self, steps, rate: (self.model, 0.5))
-    monkeypatch.setattr(training, "seconds_for_training", lambda plan: 6.0 * (1 + EVALUATION_SHARE))
+    monkeypatch.setattr(trials, "seconds_for_training", lambda plan: 6.0 * (1 + EVALUATION_SHARE))
     bounded = replace(settings, minutes=600.0, checkpoint_every=2)
     log = Run.log_metrics
 
@@ -169,12 +170,12 @@ def test_steps_of_unequal_sizes_are_timed_by_their_tokens():
     sizes, seconds = [50, 100, 400, 700, 200], [9.0, 0.05, 0.4, 0.7, 0.2]
     tokens, times = np.cumsum([0, *sizes]).tolist(), np.cumsum([5.0, *seconds]).tolist()
     steps = [*zip(times, tokens, strict=True), (times[-1] + 0.001, tokens[-1])]
-    assert training.seconds_per_token(steps) == pytest.approx(0.001)
+    assert trials.seconds_per_token(steps) == pytest.approx(0.001)
 
 
 def test_a_learning_rate_of_zero_takes_no_step(settings):
     plan = make_plan(replace(settings, learning_rate=0.0, linear_start=True))
-    steps = training.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
+    steps = trials.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
     assert plan.skips_training and steps.steps == 0
 
 
@@ -207,7 +208,7 @@ def pretend_losses(monkeypatch):
 def test_a_trial_lowers_a_learning_rate_that_destroys_the_model(high, low, rates, chosen, settings, pretend_losses):
     tried = pretend_losses(high, low)
     plan = make_plan(replace(settings, epochs=20.0, learning_rate=None, linear_start=True))
-    steps = training.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
+    steps = trials.choose_steps(training.Trial(plan, plan.prepare_model(0).model, 0))
     assert tried == pytest.approx([5e-4, 5e-4 / 3][:rates])
     assert steps.learning_rate == pytest.approx(5e-4 * chosen)
 
