@@ -95,7 +95,7 @@ def test_a_test_file_stays_apart(settings):
 
 
 def selected(*, frozen=False):
-    return SimpleNamespace(scores=SimpleNamespace(score=SimpleNamespace(frozen=frozen)))
+    return SimpleNamespace(scores=SimpleNamespace(frozen=frozen))
 
 
 def compared(*, refused="", lead=None):

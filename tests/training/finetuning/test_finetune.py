@@ -31,7 +31,7 @@ from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 from bothways.training import progress
 from bothways.training.finetuning import deliver, plan, seeds
-from bothways.training.finetuning.epochs import default_learning_rate
+from bothways.training.finetuning.epochs import default_learning_rate, log_epochs
 from bothways.training.finetuning.finetune import run as run_task
 from bothways.training.finetuning.select import best_seed
 from bothways.training.loop import fit
