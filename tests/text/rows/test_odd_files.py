@@ -18,7 +18,7 @@ from bothways.base.errors import InputError, RowError
 from bothways.text.corpus.documents import Corpus
 from bothways.text.data.examples import read_table
 from bothways.text.data.model_inputs import read_texts
-from bothways.text.rows.rows import read_rows
+from bothways.text.rows.rows import open_rows, read_rows
 from tests.text.data.test_real_exports import workbook
 
 CSV = "id,text,label\n007,first text,a\n008,second text,b\n"
@@ -218,3 +218,47 @@ def test_files_that_cannot_be_read_have_the_same_message_in_every_way_of_reading
         messages[way] = str(raised.value)
     assert all(part in message and str(file) in message for message in messages.values()), messages
     assert len({message.partition(";")[0] for message in messages.values()}) == 1, messages
+
+
+def with_classes():
+    """A Parquet file as `datasets` writes it, in which classes are numbers with names beside them."""
+    features = {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    table = pyarrow.table({"text": COLUMNS["text"], "label": [1, 0], "number": [7, 8]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def test_classes_have_their_names_in_every_way_of_reading(write):
+    file = write("classes.parquet", with_classes())
+    rows = open_rows(file)
+    assert [row["label"] for _, row in rows.read()] == ["yes", "no"]
+    assert [*rows.types()] == ["text", "number"]
+    assert read_table(file, need_labels=True).labels == ["yes", "no"]
+    assert [row.kept for row in read_texts(str(file), keep=["label", "number"])] == [("yes", 7), ("no", 8)]
+    assert [*Corpus((file,), column="label").documents()] == ["yes", "no"]
+
+
+def test_a_task_of_label_studio_is_a_text_in_every_way_of_reading(write):
+    """Without annotations, as before labelling."""
+    file = write("tasks.json", json.dumps([{"id": 1, "data": {"text": text}} for text in COLUMNS["text"]]))
+    assert [row.text for row in read_texts(str(file))] == COLUMNS["text"]
+    assert read_table(file, need_labels=False).texts == COLUMNS["text"]
+    assert [*Corpus((file,)).documents()] == COLUMNS["text"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_file_of_another_kind_is_noticed_in_every_way_of_reading(name, write, monkeypatch):
+    """Even if rows that cannot be read are skipped."""
+    monkeypatch.setattr("bothways.text.rows.rows.MOST_CONSECUTIVE_ERRORS", 50)
+    header = "a,b\n" if name == "a.csv" else ""
+    file = write(name, header + "{broken\n" * 60)
+    ways = [
+        lambda: read_rows(file, lambda error: None),
+        lambda: [*read_texts(str(file))],
+        lambda: [*Corpus((file,), column="a", on_error="skip").documents()],
+    ]
+    for read in ways:
+        with pytest.raises(InputError, match="50 rows in a row cannot be read; is it the right file"):
+            read()
