@@ -21,15 +21,10 @@ from numpy.typing import NDArray
 from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
-from bothways.core.core import (
-    CoreEncoder,
-    CoreLayout,
-    Int8Table,
-    PackedTable,
-    is_linear,
-    parameter_shapes,
-)
+from bothways.core.core import CoreEncoder
+from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
+from bothways.core.tables import Int8Table, PackedTable
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
 from bothways.model.checkpoint.description import CONFIG
