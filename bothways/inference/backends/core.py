@@ -26,7 +26,8 @@ from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
 from bothways.core.tables import Int8Table, PackedTable
 from bothways.inference.backends.forward import Array, Heads, Ids
-from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
+from bothways.inference.backends.numpy import NumpyBackend, as_bfloat16, needs_torch
+from bothways.inference.backends.word_table import WordTable
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import FILE_ENDINGS, Directory
 from bothways.model.checkpoint.formats.format import StoredModel
