@@ -33,7 +33,8 @@ from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag.decoding import Entity, Tagset, decode_entities, decode_word_tags
 from bothways.tasks.windows import WindowPolicy, merge_rows, read_one_or_many, read_words, whole_number
 from bothways.text.data.tags import join_words
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts

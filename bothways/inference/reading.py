@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bothways.base.errors import InputError, flag
 from bothways.base.progress import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description

@@ -44,7 +44,7 @@ from bothways.model.int8_tensors import (
     layer_tensors,
     stored_tensors,
 )
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.inference.backends.encoder import EncoderBackend

@@ -30,7 +30,8 @@ from bothways.model.checkpoint.sentence_transformers import vector_notes
 from bothways.tasks.arrays import top_k
 from bothways.text.batching import token_batches
 from bothways.text.token_windows import Integers, TokenWindows
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.tasks.fill.decoding import Words
