@@ -1,4 +1,4 @@
-"""Reading texts: options of windows and batches, progress, and equal texts."""
+"""Reading texts: options of methods that read them, progress, and equal texts."""
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +39,23 @@ class ReadOptions(TypedDict, total=False):
     overlap: int | None
     batch_tokens: int | None
     progress: ProgressOption
+
+
+class ClassifyOptions(ReadOptions, total=False):
+    top: int | None
+    coverage: float | None
+    min_score: float | None
+    in_scope: float | None
+
+
+class TagOptions(ReadOptions, total=False):
+    min_score: float | None
+
+
+class AnswerOptions(ReadOptions, total=False):
+    top: int
+    min_score: float | None
+    max_answer_tokens: int | None
 
 
 def check_names(options: Mapping[str, Any]) -> None:
