@@ -15,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
-from bothways.core.layout import ACTIVATIONS, CoreLayout, is_linear, parameter_shapes
-from bothways.core.library import LONG, Core
-from bothways.core.structures import (
+from bothways.core.layout import (
+    ACTIVATIONS,
     LINEARS,
     NORMS,
     SIZES,
+    CoreLayout,
+    is_linear,
+    parameter_shapes,
+)
+from bothways.core.library import LONG, Core
+from bothways.core.structures import (
     Array,
     CFormat,
     CLayer,

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bothways.core.structures import NORMS
-
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 MULTIPLE = 32  # of the sizes of layers
 HEAD_MULTIPLE = 16
+SIZES = (  # of `CoreLayout`, which C gets too
+    "hidden",
+    "embedding",
+    "heads",
+    "head_size",
+    "inner",
+    "positions",
+    "position_offset",
+    "segments",
+    "depth",
+)
+# The linear layers and norms of a layer.
+LINEARS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")
+NORMS = ("attention_norm", "feed_forward_norm")
 
 
 @dataclass(frozen=True)
@@ -87,4 +99,4 @@ def parameter_shapes(layout: CoreLayout) -> dict[str, tuple[int, ...]]:
 
 def is_linear(name: str, shape: Sequence[int]) -> bool:
     """Whether a parameter is the weight of a linear layer, not a table of embeddings."""
-    return len(shape) == 2 and not name.endswith(("positions.weight", "segments.weight"))
+    return len(shape) == 2 and not name.endswith(("words.weight", "positions.weight", "segments.weight"))

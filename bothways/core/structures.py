@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.core.layout import LINEARS, NORMS, SIZES
 from bothways.core.library import LONG, POINTER
 
 Array = NDArray[np.float32]
@@ -37,25 +38,8 @@ class CNorm(ctypes.Structure):
     _fields_ = (("scale", POINTER), ("shift", POINTER))
 
 
-LINEARS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")
-NORMS = ("attention_norm", "feed_forward_norm")
-
-
 class CLayer(ctypes.Structure):
     _fields_ = (*((name, CLinear) for name in LINEARS), *((name, CNorm) for name in NORMS))
-
-
-SIZES = (
-    "hidden",
-    "embedding",
-    "heads",
-    "head_size",
-    "inner",
-    "positions",
-    "position_offset",
-    "segments",
-    "depth",
-)
 
 
 class CModel(ctypes.Structure):

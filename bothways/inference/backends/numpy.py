@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from bothways.base.device import num_threads, single_blas_thread
 from bothways.base.errors import InputError, needs_package
+from bothways.core.layout import is_linear
 from bothways.inference.backends.forward import Array, Bert, Heads, Ids
 from bothways.inference.backends.parameters import read_parameters
-from bothways.inference.backends.shapes import is_matrix, parameter_shapes
+from bothways.inference.backends.shapes import parameter_shapes
 from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.backends.word_table import WordTable
 from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
@@ -265,7 +266,7 @@ class NumpyBackend(TokenBackend):
             yield from self.words.pieces()
             return
         value = self.bert.parameters[name]
-        yield value.T if is_matrix(name, self.shapes[name]) else value
+        yield value.T if is_linear(name, self.shapes[name]) else value
 
 
 def needs_torch(what: str) -> InputError:

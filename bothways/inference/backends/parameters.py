@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from bothways.base.errors import InputError
 from bothways.base.io import unpacked_directory
+from bothways.core.layout import is_linear
 from bothways.inference.backends.forward import Array
-from bothways.inference.backends.shapes import is_matrix
 from bothways.model.checkpoint.formats.hugging_face import TABLE
 from bothways.model.checkpoint.formats.packed import PackedTensors
 from bothways.model.checkpoint.model_files import ModelFiles
@@ -76,7 +76,7 @@ def map_parameters(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     expected: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         if name != TABLE:
-            expected[name] = shape[::-1] if is_matrix(name, shape) else shape
+            expected[name] = shape[::-1] if is_linear(name, shape) else shape
 
     if {name: location.shape for name, location in stored.locations.items()} != expected:
         raise InputError(f"{file}: made by another version")
@@ -105,7 +105,7 @@ def unpack(files: ModelFiles, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
     def write(name: str, start: int, value: Array) -> bool:
         shape = shapes[name]
-        is_transposed = is_matrix(name, shape)
+        is_transposed = is_linear(name, shape)
         if name not in parameters:
             parameters[name] = np.empty(shape[::-1] if is_transposed else shape, np.float32)
         parameter = parameters[name]

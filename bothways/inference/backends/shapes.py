@@ -1,6 +1,6 @@
 """The shapes of the parameters of a model of BERT's layout, by our names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 
@@ -71,8 +71,3 @@ def _norm_sizes(config: EncoderConfig, heads: Mapping[str, int]) -> dict[str, in
     if "masked_words" in heads:
         sizes["heads.masked_words.norm"] = size
     return sizes
-
-
-def is_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Whether a parameter is the weight of a linear layer, not a table of embeddings."""
-    return len(shape) == 2 and name.rsplit(".", 2)[1] not in ("words", "positions", "segments")
