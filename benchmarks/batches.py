@@ -28,7 +28,7 @@ from bothways.text.batching import sort_by_length, token_batches
 from bothways.text.corpus.documents import sample
 from bothways.text.corpus.encode import sentences
 from bothways.text.token_windows import TokenWindows
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 POLICY = WindowPolicy(max_length=512)
 ROUNDS = 11

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers, which do not co
     from bothways.tasks.fill.decoding import Guess as Guess
     from bothways.tasks.scores import Scores as Scores
     from bothways.tasks.tag.decoding import Entity as Entity
-    from bothways.text.tokenizer.tokenizer import Encoding as Encoding
+    from bothways.text.tokenizer.encoding import Encoding as Encoding
     from bothways.text.tokenizer.tokenizer import Tokenizer as Tokenizer
     from bothways.training.callbacks import Callback as Callback
     from bothways.training.finetuning.deliver import FineTuneResult as FineTuneResult
@@ -37,7 +37,7 @@ _MODULES = {
     "Answer": "tasks.answer.decoding",
     "AttentionWeights": "measure.report.attention_map",
     "Callback": "training.callbacks",
-    "Encoding": "text.tokenizer.tokenizer",
+    "Encoding": "text.tokenizer.encoding",
     "Entity": "tasks.tag.decoding",
     "FineTuneResult": "training.finetuning.deliver",
     "Guess": "tasks.fill.decoding",

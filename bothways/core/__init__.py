@@ -1,1 +1,1 @@
-"""The encoder in C, for inference on a CPU: its sources, the build, and the module that calls it."""
+"""The encoder in C, for inference on a CPU: its sources, the build, and the modules that call it."""

@@ -1,14 +1,13 @@
 """The encoder of BERT in C (encode.c), called through ctypes, which frees Python's lock meanwhile.
 
 Letters: T tokens of all texts of a batch, R tokens that are read, H hidden size, E embedding size, V rows of a table of
-words, G groups of 32 numbers, O outputs and I inputs of a linear layer.
+words, O outputs and I inputs of a linear layer.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from threading import local
 from typing import Any
 
@@ -16,144 +15,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
-from bothways.core.library import LONG, POINTER, Core
+from bothways.core.layout import (
+    ACTIVATIONS,
+    LINEARS,
+    NORMS,
+    SIZES,
+    CoreLayout,
+    is_linear,
+    parameter_shapes,
+)
+from bothways.core.library import LONG, Core
+from bothways.core.structures import (
+    Array,
+    CFormat,
+    CLayer,
+    CLinear,
+    CModel,
+    CNorm,
+    CRaggedBatch,
+    address,
+)
 
-Array = NDArray[np.float32]
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
 NUMBERS: dict[str, Any] = {  # of packed weights; numpy lacks bfloat16
     "float32": np.float32,
     "bfloat16": np.uint16,
     "int8": np.int8,
 }
-ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
-MULTIPLE = 32  # of the sizes of layers
-HEAD_MULTIPLE = 16
-GROUP = 32  # numbers of a packed table that share a scale
 MAX_THREADS = 64  # of one call
 WHOLE_INPUTS = 64  # inputs that are packed without further ones, in all formats
 MAX_INPUTS = 1 << 16  # of an int8 layer, whose sums are integers of 32 bits
 MAX_INTEGER = 255  # of an input of an int8 layer
-
-
-# --- structures of encode.c -------------------------------------------------------------------------------------------
-
-
-class _Format(ctypes.Structure):
-    _fields_ = (
-        ("kind", LONG),
-        ("factor", POINTER),
-        ("zero", POINTER),
-    )
-
-
-class _Linear(ctypes.Structure):
-    _fields_ = (
-        ("panels", POINTER),
-        ("bias", POINTER),
-        ("inputs", LONG),
-        ("outputs", LONG),
-        ("format", _Format),
-        ("scale", POINTER),
-        ("offset", POINTER),
-    )
-
-
-class _Norm(ctypes.Structure):
-    _fields_ = (("scale", POINTER), ("shift", POINTER))
-
-
-LINEARS = ("attention.qkv", "attention.output", "feed_forward.inner", "feed_forward.output")
-NORMS = ("attention_norm", "feed_forward_norm")
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (*((name, _Linear) for name in LINEARS), *((name, _Norm) for name in NORMS))
-
-
-SIZES = (
-    "hidden",
-    "embedding",
-    "heads",
-    "head_size",
-    "inner",
-    "positions",
-    "position_offset",
-    "segments",
-    "depth",
-)
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        ("kind", LONG),
-        ("activation", LONG),
-        *((name, LONG) for name in SIZES),
-        ("epsilon", ctypes.c_double),
-        ("position_rows", POINTER),
-        ("segment_rows", POINTER),
-        ("norm", _Norm),
-        ("widen", _Linear),
-        ("layers", ctypes.POINTER(_Layer)),
-    )
-
-
-class _RaggedBatch(ctypes.Structure):
-    _fields_ = (
-        ("words", POINTER),
-        ("num_words", LONG),
-        ("ids", POINTER),
-        ("segments", POINTER),
-        ("starts", POINTER),
-        ("num_texts", LONG),
-        ("rows", POINTER),
-        ("num_rows", LONG),
-        ("out", POINTER),
-    )
-
-
-# --- the encoder ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CoreLayout:
-    """Sizes of a model of BERT's layout.
-
-    positions: rows of the table of positions.
-    position_offset: the row of a text's first token.
-    segments: rows of the table of segments; 0: none.
-    depth: number of layers.
-    layers: of these, with weights of their own, each used by several neighbours (Lan 2020).
-    """
-
-    hidden: int
-    embedding: int
-    heads: int
-    head_size: int
-    inner: int
-    positions: int
-    position_offset: int
-    segments: int
-    depth: int
-    layers: int
-    activation: str
-    epsilon: float
-
-    def refusal(self) -> str:
-        """Why the core does not compute such a model; "" if it does."""
-        if self.activation not in ACTIVATIONS:
-            return f"it has no activation {self.activation}"
-        sizes = {
-            "hidden size": self.hidden,
-            "size of embeddings": self.embedding,
-            "inner size": self.inner,
-            "size of all heads": self.heads * self.head_size,
-        }
-        for name, size in sizes.items():
-            if size % MULTIPLE:
-                return f"the {name} is {size}, not a multiple of {MULTIPLE}"
-        if self.head_size % HEAD_MULTIPLE:
-            return f"the size of a head is {self.head_size}, not a multiple of {HEAD_MULTIPLE}"
-        return ""
 
 
 class Int8Scales:
@@ -359,7 +251,7 @@ class CoreEncoder:
 
         num_rows = num_tokens if rows_R is None else len(rows_R)
         out = np.empty((num_rows, self.layout.hidden), np.float32)
-        batch = _RaggedBatch(
+        batch = CRaggedBatch(
             words=address(words_VE),
             num_words=len(words_VE),
             ids=address(ids_T),
@@ -435,8 +327,8 @@ class CoreEncoder:
         distinct = [self._layer(f"layers.{index}.") for index in range(layout.layers)]
         layers = [distinct[index * layout.layers // layout.depth] for index in range(layout.depth)]
         self._local = local()
-        self._layers = (_Layer * layout.depth)(*layers)
-        self._model = _Model(
+        self._layers = (CLayer * layout.depth)(*layers)
+        self._model = CModel(
             kind=self.kind,
             activation=ACTIVATIONS[layout.activation],
             **{name: getattr(layout, name) for name in SIZES},
@@ -444,26 +336,26 @@ class CoreEncoder:
             position_rows=address(self.tables["embeddings.positions.weight"]),
             segment_rows=address(self.tables.get("embeddings.segments.weight")),
             norm=self._norm("embeddings.norm"),
-            widen=_Linear() if layout.embedding == layout.hidden else self._linear("embeddings.widen"),
+            widen=CLinear() if layout.embedding == layout.hidden else self._linear("embeddings.widen"),
             layers=self._layers,
         )
 
-    def _layer(self, prefix: str) -> _Layer:
+    def _layer(self, prefix: str) -> CLayer:
         linears = {name: self._linear(prefix + name) for name in LINEARS}
         norms = {name: self._norm(prefix + name) for name in NORMS}
-        return _Layer(**linears, **norms)
+        return CLayer(**linears, **norms)
 
-    def _linear(self, name: str) -> _Linear:
+    def _linear(self, name: str) -> CLinear:
         outputs, inputs = self.shapes[f"{name}.weight"]
-        linear = _Linear(
+        linear = CLinear(
             panels=address(self.panels[f"{name}.weight"]),
             bias=address(self.tables[f"{name}.bias"]),
             inputs=inputs,
             outputs=outputs,
-            format=_Format(kind=self.kind),
+            format=CFormat(kind=self.kind),
         )
         if scales := self.scales.get(name):
-            linear.format = _Format(
+            linear.format = CFormat(
                 kind=KINDS["int8"],
                 factor=address(scales.input_factor),
                 zero=address(scales.input_zero),
@@ -472,92 +364,5 @@ class CoreEncoder:
             linear.offset = address(scales.offset)
         return linear
 
-    def _norm(self, name: str) -> _Norm:
-        return _Norm(scale=address(self.tables[f"{name}.weight"]), shift=address(self.tables[f"{name}.bias"]))
-
-
-def parameter_shapes(layout: CoreLayout) -> dict[str, tuple[int, ...]]:
-    """The parameters of an encoder by our names, without the table of words; matrices are [out, in]."""
-    hidden = layout.hidden
-    attended = layout.heads * layout.head_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.positions.weight": (layout.positions, layout.embedding),
-        "embeddings.norm.weight": (layout.embedding,),
-        "embeddings.norm.bias": (layout.embedding,),
-    }
-    if layout.segments:
-        shapes["embeddings.segments.weight"] = (layout.segments, layout.embedding)
-
-    linears: dict[str, tuple[int, int]] = {}
-    if layout.embedding != hidden:
-        linears["embeddings.widen"] = (hidden, layout.embedding)
-    for index in range(layout.layers):
-        prefix = f"layers.{index}."
-        linears[f"{prefix}attention.qkv"] = (3 * attended, hidden)
-        linears[f"{prefix}attention.output"] = (hidden, attended)
-        linears[f"{prefix}feed_forward.inner"] = (layout.inner, hidden)
-        linears[f"{prefix}feed_forward.output"] = (hidden, layout.inner)
-        for norm in NORMS:
-            shapes[f"{prefix}{norm}.weight"] = (hidden,)
-            shapes[f"{prefix}{norm}.bias"] = (hidden,)
-
-    for name, (outputs, inputs) in linears.items():
-        shapes[f"{name}.weight"] = (outputs, inputs)
-        shapes[f"{name}.bias"] = (outputs,)
-    return shapes
-
-
-def is_linear(name: str, shape: Sequence[int]) -> bool:
-    """Whether a parameter is the weight of a linear layer, not a table of embeddings."""
-    return len(shape) == 2 and not name.endswith(("positions.weight", "segments.weight"))
-
-
-class PackedTable:
-    """A table of few bits for each number, with a scale for each 32, whose rows are unpacked as they are used."""
-
-    def __init__(self, core: Core, codes: NDArray[np.uint8], scales_VG: Array, bits: int) -> None:
-        """codes: of all numbers, as formats/packed.py has them. bits: 4, 5, 6 or 8."""
-        self.core = core
-        self.codes = np.ascontiguousarray(codes, np.uint8)
-        self.scales_VG = np.ascontiguousarray(scales_VG, np.float32)
-        self.bits = bits
-        self.shape = (len(scales_VG), GROUP * scales_VG.shape[1])
-
-    def rows(self, ids_n: NDArray[Any]) -> Array:
-        """Rows of the table, float32 [n, E]. InputError for an id out of range."""
-        ids_n = np.ascontiguousarray(ids_n, np.int32)
-        out = np.empty((len(ids_n), self.shape[1]), np.float32)
-        table = address(self.codes), address(self.scales_VG), self.bits, *self.shape
-        done = self.core.unpack_rows(*table, address(ids_n), len(ids_n), address(out))
-        if done < len(ids_n):
-            raise _id_error(done, ids_n, self.shape[0])
-        return out
-
-
-class Int8Table:
-    """A table of integers with a scale for each row, whose rows become float32 as they are used."""
-
-    def __init__(self, core: Core, integers_VE: NDArray[np.int8], scales_V: Array) -> None:
-        self.core = core
-        self.integers_VE = np.ascontiguousarray(integers_VE)
-        self.scales_V = np.ascontiguousarray(scales_V, np.float32)
-
-    def rows(self, ids_n: NDArray[Any]) -> Array:
-        """Rows of the table, float32 [n, E]. InputError for an id out of range."""
-        ids_n = np.ascontiguousarray(ids_n, np.int32)
-        num_rows, size = self.integers_VE.shape
-        out = np.empty((len(ids_n), size), np.float32)
-        table = address(self.integers_VE), address(self.scales_V), num_rows, size
-        done = self.core.scale_rows(*table, address(ids_n), len(ids_n), address(out))
-        if done < len(ids_n):
-            raise _id_error(done, ids_n, num_rows)
-        return out
-
-
-def _id_error(place: int, ids_n: NDArray[np.int32], num_rows: int) -> InputError:
-    return InputError(f"token {place} has the id {ids_n[place]}; ids are from 0 to {num_rows - 1}")
-
-
-def address(values: NDArray[Any] | None) -> int | None:
-    """Of the first number; the caller keeps the array."""
-    return None if values is None else values.ctypes.data
+    def _norm(self, name: str) -> CNorm:
+        return CNorm(scale=address(self.tables[f"{name}.weight"]), shift=address(self.tables[f"{name}.bias"]))

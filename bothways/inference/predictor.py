@@ -5,19 +5,16 @@ Letters: N texts, S tokens of a text, H hidden size, C outputs of the head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import numpy as np
 
-from bothways.base.errors import InputError, flag, format_count
-from bothways.base.log import logger
-from bothways.inference.reading import ReadOptions, Rows, Texts, check_pairs
-from bothways.tasks import TASKS, arrays
+from bothways.base.errors import InputError, format_count
+from bothways.inference.base_predictor import BasePredictor
+from bothways.inference.reading import AnswerOptions, ClassifyOptions, ReadOptions, Rows, TagOptions, Texts
+from bothways.tasks import arrays
 from bothways.tasks.answer.decoding import (
     MAX_ANSWER_TOKENS,
     NUM_CANDIDATES,
@@ -30,45 +27,18 @@ from bothways.tasks.answer.decoding import (
 from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
 from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
-from bothways.tasks.tag.decoding import Entity, Tagset, decode_entities, decode_word_tags
-from bothways.tasks.windows import WindowPolicy, merge_rows, read_one_or_many, read_words, whole_number
+from bothways.tasks.tag.decoding import Entity, decode_entities, decode_word_tags
+from bothways.tasks.windows import merge_rows, read_one_or_many, read_words, whole_number
 from bothways.text.data.tags import join_words
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
-    from bothways.inference.backends.backend import Backend
-    from bothways.inference.backends.encoder import EncoderBackend
-    from bothways.inference.backends.tokens import TokenBackend
     from bothways.measure.report.attention_map import AttentionWeights
-    from bothways.model.checkpoint.contents import Checkpoint
-    from bothways.model.checkpoint.description import Description
-    from bothways.model.model import Model
     from bothways.tasks.fill.decoding import Guess
 
-Result = TypeVar("Result")
-STREAM_ROWS = 1024  # texts that `stream` reads ahead and computes together
-LABELS_SHOWN = 5  # in repr(Predictor)
 
-
-class ClassifyOptions(ReadOptions, total=False):
-    top: int | None
-    coverage: float | None
-    min_score: float | None
-    in_scope: float | None
-
-
-class TagOptions(ReadOptions, total=False):
-    min_score: float | None
-
-
-class AnswerOptions(ReadOptions, total=False):
-    top: int
-    min_score: float | None
-    max_answer_tokens: int | None
-
-
-class Predictor:
+class Predictor(BasePredictor):
     """A loaded model. `task` is the name of the method for its head; `stream` applies a method to endless input.
 
     Every method takes one text and returns one result, or takes many texts (a list, an iterator, a NumPy array, a
@@ -86,174 +56,6 @@ class Predictor:
     use one of torch that was loaded before the fork, unless torch has already computed with several threads (any method
     below does): then it hangs, as always with torch. Load the model after the fork, or use spawn.
     """
-
-    def __init__(
-        self,
-        model: Checkpoint | Backend,
-        *,
-        dtype: str = "auto",
-        device: str = "auto",
-        source: Path | None = None,
-        window: int | None = None,
-        batch_tokens: int | None = None,
-    ) -> None:
-        """model: a checkpoint, to which the options belong (backends/encoder.py); or a backend, which has its own."""
-        from bothways.inference.backends.backend import Backend
-
-        self.backend: Backend
-        if isinstance(model, Backend):
-            self.backend = model
-        else:
-            from bothways.inference.backends.encoder import EncoderBackend
-
-            self.backend = EncoderBackend(
-                model,
-                dtype=dtype,
-                device=device,
-                source=source,
-                window=window,
-                batch_tokens=batch_tokens,
-            )
-
-        self._warned = False
-        self._adapters: dict[str, Self] = {}
-
-    @classmethod
-    def with_adapters(cls, backend: Backend, directories: Mapping[str, Path]) -> Self:
-        """A model with adapters, by name, which share its weights."""
-        from bothways.inference.adapters import with_adapter
-
-        model = cls(backend)
-        base = model.torch_encoder
-        model._adapters = {name: cls(with_adapter(base, directory)) for name, directory in directories.items()}
-        return model
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        """The names of the adapters that the model was loaded with."""
-        return tuple(self._adapters)
-
-    def adapter(self, name: str) -> Self:
-        """The model with one of its adapters, which has its own head and labels: model.adapter("topics").classify(...).
-
-        InputError for an unknown name."""
-        if name not in self._adapters:
-            names = ", ".join(self._adapters) or "none; load them: bothways.load(MODEL, adapter={NAME: DIRECTORY})"
-            raise InputError(f"no adapter is named {name!r:.60} (adapters: {names})")
-        return self._adapters[name]
-
-    @property
-    def task(self) -> str:
-        """The name of the method for the model's head, to be called as getattr(model, model.task)(texts)."""
-        return self.backend.task
-
-    @property
-    def description(self) -> Description:
-        """Labels, pooling and metadata of the model."""
-        return self.backend.description
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes or tags, in the order of the head's outputs; none for other heads."""
-        return self.description.labels
-
-    @property
-    def device(self) -> str:
-        """Where the model computes, such as "cpu" or "cuda:0"."""
-        return self.backend.device
-
-    @property
-    def dtype(self) -> str:
-        """The number format in which the model computes, such as "float32" or "bfloat16"."""
-        return self.backend.dtype
-
-    def __repr__(self) -> str:
-        labels = f", labels={_shortened(self.labels)}" if self.labels else ""
-        return (
-            f"{type(self).__name__}(task={self.task!r}, model_type={self.description.model_type!r}{labels}, "
-            f"dtype={self.dtype!r}, device={self.device!r})"
-        )
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a directory, an encoder with float32 weights in the layout that transformers loads."""
-        self.backend.save(Path(path))
-
-    # --- encoders; InputError, saying what the model is, for others ---------------------------------------------------
-
-    @property
-    def encoder(self) -> TokenBackend:
-        """The backend, if it computes hidden states of tokens."""
-        return self.backend.encoder
-
-    @property
-    def torch_encoder(self) -> EncoderBackend:
-        """The backend, if it computes them by torch. InputError if the backend is numpy's.
-
-        If it is the core's, torch loads the model now, and computes from now on: whoever has the module may change its
-        weights."""
-        from bothways.inference.backends.core import CoreBackend
-
-        encoder = self.encoder
-        if isinstance(encoder, CoreBackend):
-            self.backend = encoder = encoder.by_torch
-
-        from bothways.inference.backends.encoder import EncoderBackend
-
-        if not isinstance(encoder, EncoderBackend):
-            raise InputError("the model was loaded with backend='numpy', which only computes; load it with 'torch'")
-        return encoder
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.torch_encoder.checkpoint
-
-    @property
-    def module(self) -> Model:
-        """The model on its device, in its number format, as a torch module."""
-        return self.torch_encoder.model
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the checkpoint. InputError if the checkpoint has none."""
-        return self.backend.tokenizer
-
-    @property
-    def window_policy(self) -> WindowPolicy:
-        """How long texts are split by default."""
-        return self.encoder.window_policy
-
-    def split(
-        self, encodings: Sequence[Encoding], options: ReadOptions | None = None, names: Sequence[str] | None = None
-    ) -> list[list[Encoding]]:
-        """The windows of each encoding. RowsError if texts are too long for long="error"."""
-        return self.encoder.split(encodings, options, names)
-
-    @property
-    def truncated_texts(self) -> int:
-        """Number of texts that were truncated so far."""
-        return self.backend.truncated_texts
-
-    @truncated_texts.setter
-    def truncated_texts(self, number: int) -> None:
-        self.backend.truncated_texts = number
-
-    # --- pairs --------------------------------------------------------------------------------------------------------
-
-    @property
-    def reads_pairs(self) -> bool | None:
-        """Whether the model was fine-tuned on pairs; None if unknown."""
-        reads_pairs: bool | None = self.description.metadata.get("reads_pairs")
-        return reads_pairs
-
-    def ignores_pairs(self, text_column: str | None, pair_column: str | None) -> bool:
-        """Whether to drop second texts: the model was fine-tuned on single texts, and only their column is named."""
-        return self.reads_pairs is False and text_column is not None and pair_column is None
-
-    def check_pairs(self, has_pairs: bool, source: object) -> None:
-        """InputError if a source has pairs and the model was fine-tuned on single texts, or the reverse."""
-        check_pairs(self.description, has_pairs, source)
-
-    # --- texts to results, a method for each task, which decodes in tasks/ --------------------------------------------
 
     @overload
     def hidden_states(self, texts: str, **options: Unpack[ReadOptions]) -> Rows: ...  # type: ignore[overload-overlap]
@@ -462,15 +264,6 @@ class Predictor:
         fills = fill_masks(masked, windows, guess, self.tokenizer)
         return fills[0] if is_single else fills
 
-    def warn_of_lost_decoder(self) -> None:
-        """Warn once that the decoder of pre-training (DeBERTa's EMD) is missing."""
-        if self.description.settings.get("objective") == "enhanced" and not self._warned:
-            logger.warning(
-                f"the enhanced mask decoder ({flag('objective', 'enhanced')}) is not saved with the model; words are "
-                "guessed without it"
-            )
-            self._warned = True
-
     @overload
     def tag(self, texts: str, **options: Unpack[TagOptions]) -> list[Entity]: ...  # type: ignore[overload-overlap]
     @overload
@@ -512,11 +305,6 @@ class Predictor:
         for word_list, parts, scores_SC in zip(lists, windows, scores, strict=True):
             tags.append(decode_word_tags(parts, scores_SC, word_list, tagset))
         return tags[0] if is_single else tags
-
-    @property
-    def tagset(self) -> Tagset:
-        """The labels of the tagger and their scheme."""
-        return Tagset.from_names(self.labels, self.description.metadata.get("scheme"))
 
     def _tag_scores(self, texts: Sequence[str], options: ReadOptions) -> tuple[list[list[Encoding]], list[Rows]]:
         """Each text's windows and its scores, one row per token, [S, C]."""
@@ -594,54 +382,3 @@ class Predictor:
             find_candidates(parts, part_rows, max_answer_tokens=length, num_candidates=num_candidates)
             for parts, part_rows in zip(windows, rows, strict=True)
         ]
-
-    def _need_head(self, task: str, purpose: str, remedy: str = "") -> None:
-        """InputError if the model lacks the head of a task. remedy: for a task that is not fine-tuned."""
-        if TASKS[task].head not in self.backend.heads:
-            heads = ", ".join(self.backend.heads) or "none"
-            remedy = remedy or f"fine-tune one: bothways finetune {task}"
-            raise InputError(f"the model has no head for {purpose} (heads: {heads}); {remedy}")
-
-    # --- streams ------------------------------------------------------------------------------------------------------
-
-    def stream(
-        self,
-        method: Callable[..., Iterable[Result]],
-        texts: Texts,
-        pairs: Texts | None = None,
-        *,
-        rows: int = STREAM_ROWS,
-        **options: Any,
-    ) -> Iterator[Result]:
-        """Yield the results of a method for texts from an iterator that may never end, one by one, in order.
-
-        method: a method of this model, such as `model.embed`; options are passed to it.
-        texts: an iterator, or a list.
-        pairs: second texts of pairs, for methods that read them.
-        rows: number of texts that are read from the iterator and computed together; with 1, each result is available as
-        soon as its text arrives.
-
-            for vector in model.stream(model.embed, lines, pooling="cls"): ...
-            for answers in model.stream(model.answer, questions, passages, top=3): ...
-        """
-        rows = whole_number("rows", rows, 1)
-        for name, values in (("texts", texts), ("pairs", pairs)):
-            if isinstance(values, str):
-                raise InputError(f"{name} is one string; give an iterator of {name}")
-        firsts = iter(texts)
-        seconds = [] if pairs is None else [iter(pairs)]
-
-        def results() -> Iterator[Result]:
-            while block := [*islice(firsts, rows)]:
-                pair_blocks = [[*islice(second, len(block))] for second in seconds]
-                yield from method(block, *pair_blocks, **options)
-
-        return results()
-
-
-def _shortened(labels: Sequence[str]) -> str:
-    """'["cat", "dog", ... 72 more]'"""
-    names = [repr(label) for label in labels[:LABELS_SHOWN]]
-    if len(labels) > LABELS_SHOWN:
-        names.append(f"... {len(labels) - LABELS_SHOWN:,} more")
-    return f"[{', '.join(names)}]"

@@ -1,4 +1,4 @@
-"""Reading texts: options of windows and batches, progress, and equal texts."""
+"""Reading texts: options of methods that read them, progress, and equal texts."""
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bothways.base.errors import InputError, flag
 from bothways.base.progress import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
@@ -39,6 +39,23 @@ class ReadOptions(TypedDict, total=False):
     overlap: int | None
     batch_tokens: int | None
     progress: ProgressOption
+
+
+class ClassifyOptions(ReadOptions, total=False):
+    top: int | None
+    coverage: float | None
+    min_score: float | None
+    in_scope: float | None
+
+
+class TagOptions(ReadOptions, total=False):
+    min_score: float | None
+
+
+class AnswerOptions(ReadOptions, total=False):
+    top: int
+    min_score: float | None
+    max_answer_tokens: int | None
 
 
 def check_names(options: Mapping[str, Any]) -> None:

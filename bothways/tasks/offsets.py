@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bothways.text.data.tags import word_starts
 from bothways.text.tokenizer.characters import is_mark, is_punctuation
+from bothways.text.tokenizer.encoding import Encoding, TokenizedText
 from bothways.text.tokenizer.fast import TokenSpan
-from bothways.text.tokenizer.tokenizer import Encoding, TokenizedText
 
 Indices = NDArray[np.int64]
 

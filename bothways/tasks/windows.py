@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.base.errors import InputError, RowsError, shorten
 from bothways.base.log import logger
 from bothways.text.token_windows import Integers, TokenWindows
-from bothways.text.tokenizer.tokenizer import MIN_WINDOW_TEXT, Encoding, Part, SlidingText, slide
+from bothways.text.tokenizer.encoding import MIN_WINDOW_TEXT, Encoding, Part, SlidingText, slide
 
 
 def read_one_or_many(

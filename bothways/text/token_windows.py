@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.text.batch import Batch
-from bothways.text.tokenizer.tokenizer import Encoding, Part, SlidingText, TokenArrays, Tokenizer, check_pairs_count
+from bothways.text.tokenizer.encoding import Encoding, Part, SlidingText
+from bothways.text.tokenizer.token_arrays import TokenArrays
+from bothways.text.tokenizer.tokenizer import Tokenizer, check_pairs_count
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bothways.core.core import CoreEncoder, CoreLayout, is_linear, parameter_shapes
+from bothways.core.core import CoreEncoder
+from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, available_sets, find_core
 from bothways.inference.backends.forward import Bert
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.core.core import ACTIVATIONS, CoreEncoder
+from bothways.core.core import CoreEncoder
+from bothways.core.layout import ACTIVATIONS
 from bothways.core.library import FOLDER, SUFFIX, Core, library_name
 from bothways.inference.backends.forward import ACTIVATIONS as IN_NUMPY
 from bothways.inference.backends.forward import Norm, softmax

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.core.core import CoreEncoder, Int8Table
+from bothways.core.core import CoreEncoder
+from bothways.core.tables import Int8Table
 from tests.core.encoders import (
     NUM_WORDS,
     SMALL,

@@ -21,17 +21,13 @@ from numpy.typing import NDArray
 from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
-from bothways.core.core import (
-    CoreEncoder,
-    CoreLayout,
-    Int8Table,
-    PackedTable,
-    is_linear,
-    parameter_shapes,
-)
+from bothways.core.core import CoreEncoder
+from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
+from bothways.core.tables import Int8Table, PackedTable
 from bothways.inference.backends.forward import Array, Heads, Ids
-from bothways.inference.backends.numpy import NumpyBackend, WordTable, as_bfloat16, needs_torch
+from bothways.inference.backends.numpy import NumpyBackend, as_bfloat16, needs_torch
+from bothways.inference.backends.word_table import WordTable
 from bothways.model.checkpoint.description import CONFIG
 from bothways.model.checkpoint.directory import FILE_ENDINGS, Directory
 from bothways.model.checkpoint.formats.format import StoredModel
@@ -48,7 +44,7 @@ from bothways.model.int8_tensors import (
     layer_tensors,
     stored_tensors,
 )
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.inference.backends.encoder import EncoderBackend

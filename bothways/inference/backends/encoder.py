@@ -37,7 +37,9 @@ from bothways.tasks.windows import whole_number
 from bothways.text.batch import Batch
 from bothways.text.batching import chunked, prefetch
 from bothways.text.token_windows import Integers, TokenWindows, distinct
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer, join_arrays
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.token_arrays import join_arrays
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.tasks.fill.decoding import Words

@@ -22,7 +22,7 @@ from bothways.tasks.pooling import Pooling, pool_windows, pooling_name
 from bothways.tasks.windows import WindowPolicy, is_truncated
 from bothways.text.batching import without_garbage_collection
 from bothways.text.token_windows import Integers, TokenWindows
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.tasks.fill.decoding import Words

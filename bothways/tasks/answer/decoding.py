@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from bothways.base.errors import InputError, format_count
 from bothways.tasks.offsets import char_span, with_positions
 from bothways.tasks.windows import span_bounds
-from bothways.text.tokenizer.tokenizer import Encoding, TokenizedText, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding, TokenizedText
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 MAX_ANSWER_TOKENS = 30  # tokens
 NUM_CANDIDATES = 20  # spans over which probabilities are normalized

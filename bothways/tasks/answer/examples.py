@@ -11,7 +11,8 @@ from bothways.tasks.answer.decoding import answer_rows, encode_pairs
 from bothways.tasks.windows import WindowPolicy
 from bothways.text.batch import Batch
 from bothways.text.data.squad import Question
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

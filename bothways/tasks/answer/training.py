@@ -19,7 +19,7 @@ from bothways.tasks.answer.scoring import SpanObjective, SpanScoring
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.linear_baselines import best_matching_sentence
 from bothways.text.data.squad import Question, read_squad
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.contents import Checkpoint

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from bothways.base.errors import InputError, shorten
 from bothways.tasks import MASK
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Words = tuple[list[float], list[int]]  # probabilities and ids of the most probable words, best first
 

@@ -19,7 +19,7 @@ from bothways.base.errors import RowError, format_count
 from bothways.tasks.offsets import Indices, align_words, bert_words, char_span
 from bothways.tasks.windows import own_rows
 from bothways.text.data.tags import OUTSIDE, SPAN_TAG, Scheme, Span, spans_to_tags, tags_to_spans
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 Scores = NDArray[np.float32]
 BIOES_FROM_BILOU = {"L": "E", "U": "S"}

@@ -33,7 +33,8 @@ from bothways.text.data.tags import (
     tags_to_spans,
     word_starts,
 )
-from bothways.text.tokenizer.tokenizer import Encoding, Tokenizer
+from bothways.text.tokenizer.encoding import Encoding
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from bothways.tasks.task import Evaluator
 from bothways.tasks.windows import merge_rows
 from bothways.text.batch import Batch
 from bothways.text.data.tags import Scheme, Sentence
-from bothways.text.tokenizer.tokenizer import Encoding
+from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from torch import Tensor

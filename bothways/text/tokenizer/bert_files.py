@@ -1,21 +1,19 @@
-"""BERT tokenizer files as in transformers: vocab.txt, tokenizer.json and its config.
+"""Read the tokenizer files of BERT as in transformers: vocab.txt, tokenizer.json and its config.
 
 formats.py locates tokenizer files, and reads the files of other encoders.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
 
 from bothways.base.errors import InputError, shorten
-from bothways.base.io import SURROGATES, Files, get_object, read_text, write_atomic
-from bothways.text.tokenizer.basic import Splitter
-from bothways.text.tokenizer.wordpiece import CONTINUATION, SPECIAL_TOKENS, AddedToken
+from bothways.base.io import Files, get_object, read_text
+from bothways.text.tokenizer.added_tokens import merge_added, read_configs
+from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS, AddedToken
 
 FLAGS = (  # booleans of tokenizer_config.json and of the normalizer in tokenizer.json
     "do_lower_case",
@@ -54,19 +52,6 @@ NORMALIZER_KEYS = (
     "lowercase",
 )
 TEMPLATE = ["[CLS]", "A", "[SEP]", "[CLS]", "A", "[SEP]", "B", "[SEP]"]  # of a text, and of a pair
-EXTRA_KEYS = (
-    "additional_special_tokens",
-    "extra_special_tokens",
-    "model_specific_special_tokens",
-)
-# Keys of tokenizer_config.json that change ids, with the values that are computed.
-CONFIG_VALUES: dict[str, tuple[Any, ...]] = {
-    "do_basic_tokenize": (True,),
-    "never_split": ([],),
-    "split_special_tokens": (False,),
-    "truncation_side": ("right",),
-    "wordpieces_prefix": ("##",),
-}
 
 
 @dataclass(frozen=True)
@@ -224,129 +209,6 @@ def _data(
     )
 
 
-def read_configs(files: Files) -> dict[Path, dict[str, Any]]:
-    """The contents of the files with settings beside a vocabulary, empty for those that are missing."""
-    return {files.path / name: files.json(name) for name in ("tokenizer_config.json", "special_tokens_map.json")}
-
-
-def merge_added(
-    entries: Mapping[str, Any],
-    added: Sequence[Any],
-    file: Path,
-    *,
-    configs: Mapping[Path, Mapping[str, Any]],
-    files: Files,
-) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
-    """The vocabulary with all added tokens, and the added tokens by their text.
-
-    entries: token -> id.
-    added: the added tokens of the file; they come before the tokens of the files beside it.
-    file: the file, for messages.
-    configs: see `read_configs`.
-    files: the directory of the files beside it.
-
-    InputError if an id differs from the id in the vocabulary.
-    """
-    vocab = dict(entries)
-    tokens: dict[str, dict[str, Any]] = {}
-    for entry in (*added, *_added_beside(files, configs, vocab)):
-        content = entry.get("content") if isinstance(entry, dict) else None
-        if type(content) is not str:
-            raise InputError(f"{file}: added_tokens must be objects with content and id, found {short_repr(entry)}")
-
-        index = vocab.setdefault(content, entry.get("id", len(vocab)))
-        if entry.get("id", index) != index:
-            raise InputError(
-                f"{file}: added token {short_repr(content)} has the id {short_repr(entry['id'])}, but the vocabulary "
-                f"has {short_repr(index)}; correct one of them"
-            )
-
-        flags = {flag: bool(entry.get(flag)) for flag in AddedToken._fields[1:]}
-        tokens.setdefault(content, {"id": index, "content": content, **flags})
-    return check_vocab(vocab, file), tokens
-
-
-def _added_beside(files: Files, configs: Mapping[Path, Mapping[str, Any]], vocab: Mapping[str, Any]) -> list[Any]:
-    """The added tokens in the files beside a vocabulary, in the order of precedence of transformers."""
-    entries: list[Any] = []
-    specials: list[Any] = []
-    for file, config in configs.items():
-        for key, values in CONFIG_VALUES.items():
-            if config.get(key) not in (None, *values):
-                raise InputError(f"{file}: {key} ({short_repr(config[key])}) is not supported; only {values[0]!r}")
-
-        for index, entry in get_object(config, "added_tokens_decoder", file).items():
-            # Longer ones are no ids, and reading a number of thousands of digits is an error.
-            id_ = int(index) if index.isdecimal() and len(index) < 20 else index
-            entries.append({"id": id_, **entry} if isinstance(entry, dict) else entry)
-        specials += _special_entries(config, vocab, file)
-
-    special_names = {*SPECIAL_TOKENS, *(entry["content"] for entry in specials)}
-    for token, index in files.json("added_tokens.json").items():
-        is_special = token in special_names
-        entry = {
-            "content": token,
-            "id": index,
-            "special": is_special,
-            "normalized": not is_special,
-        }
-        entries.append(entry)
-
-    return [*entries, *specials]
-
-
-def _special_entries(config: Mapping[str, Any], vocab: Mapping[str, Any], file: Path) -> list[dict[str, Any]]:
-    """The special tokens of a tokenizer_config.json or special_tokens_map.json, besides [PAD] to [MASK].
-
-    Tokens with a role, such as "eos_token", count if they are entries of the vocabulary; the lists of EXTRA_KEYS add
-    tokens.
-    """
-    usual_roles = [token[1:-1].lower() + "_token" for token in SPECIAL_TOKENS]
-    values: list[Any] = []
-    for key, value in config.items():
-        if key.endswith("_token") and key not in usual_roles:
-            text = _text_of(value)
-            if type(text) is str and text in vocab:
-                values.append(value)
-
-    for key in EXTRA_KEYS:
-        extra = config.get(key) or []
-        if isinstance(extra, dict):
-            values += extra.values()
-        elif isinstance(extra, list):
-            values += extra
-        else:
-            values.append(extra)
-
-    entries = []
-    for value in values:
-        if type(_text_of(value)) is not str:
-            raise InputError(f"{file}: special token {short_repr(value)} must be text, or an object with content")
-        entry = value if isinstance(value, dict) else {"content": value}
-        entries.append({**entry, "special": True, "normalized": False})
-    return entries
-
-
-def _text_of(value: Any) -> Any:
-    return value.get("content") if isinstance(value, dict) else value
-
-
-def check_vocab(vocab: Mapping[Any, Any], file: Path) -> dict[str, int]:
-    """The vocabulary. InputError if an entry is not text or an id is not a whole number."""
-    # All entries are checked at once; the loop finds the wrong one.
-    key_types = {*map(type, vocab)}
-    value_types = {*map(type, vocab.values())}
-    if key_types == {str} and value_types == {int} and not SURROGATES.search("".join(vocab)):
-        return dict(vocab)
-
-    for token, index in vocab.items():
-        if type(index) is not int:
-            raise InputError(f"{file}: id of {short_repr(token)} must be a whole number, found {short_repr(index)}")
-        if type(token) is not str or (not token.isascii() and SURROGATES.search(token)):
-            raise InputError(f"{file}: entry {short_repr(token)} is not text")
-    return dict(vocab)
-
-
 def _options(config: Mapping[str, Any], rules: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `Splitter`. tokenizer_config.json takes precedence over tokenizer.json, as in transformers."""
     return {
@@ -372,134 +234,3 @@ def _reject_other_special_tokens(config: dict[str, Any], file: Path) -> None:
             value = value.get("content", token)
         if value not in (token, None):
             raise InputError(f"{file}: {name} {short_repr(value)} is not supported; BERT's is {token!r}")
-
-
-def save(
-    path: str | PathLike[str],
-    tokens: Sequence[str],
-    splitter: Splitter,
-    max_word_length: int,
-    max_length: int,
-    segments: int,
-    added: Sequence[AddedToken] = (),
-) -> None:
-    """Write the three files into a directory, which is created if necessary.
-
-    path: the directory.
-    tokens: the vocabulary in id order.
-    splitter: the rules of basic tokenization.
-    max_word_length: a word of more characters becomes [UNK].
-    max_length: length at which transformers truncates on request.
-    segments: number of segment types of the model; below 2, transformers does not return token_type_ids.
-    added: tokens that are parsed in every text.
-    """
-    directory = Path(path)
-    directory.mkdir(parents=True, exist_ok=True)
-
-    config = _config(splitter, max_length, segments, added=_entries(tokens, added) if added else [])
-    content = _json(
-        tokens,
-        splitter,
-        max_word_length,
-        second_segment=1 if segments > 1 else 0,
-        added=added,
-    )
-
-    # vocab.txt last, since without the others it is ambiguous.
-    write_atomic(directory / "tokenizer_config.json", json.dumps(config, ensure_ascii=False, indent=1) + "\n")
-    write_atomic(directory / "tokenizer.json", json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    write_atomic(directory / "vocab.txt", "".join(f"{token}\n" for token in tokens))
-
-
-def _entries(tokens: Sequence[str], added: Sequence[AddedToken]) -> list[dict[str, Any]]:
-    """The added_tokens of a tokenizer.json."""
-    added_by_name = {token: AddedToken(token, special=True) for token in SPECIAL_TOKENS}
-    added_by_name |= {token.content: token for token in added}
-
-    entries = []
-    for index, token in enumerate(tokens):
-        if token in added_by_name:
-            entries.append({"id": index, **added_by_name[token]._asdict()})
-    return entries
-
-
-def _config(
-    splitter: Splitter,
-    max_length: int,
-    segments: int,
-    *,
-    added: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """The content of tokenizer_config.json."""
-    config: dict[str, Any] = {}
-    if segments < 2:
-        config["model_input_names"] = ["input_ids", "attention_mask"]
-
-    config |= {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": splitter.lowercase,
-        "strip_accents": splitter.strip_accents,
-        "tokenize_chinese_chars": splitter.split_chinese,
-        "model_max_length": max_length,
-        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
-    }
-
-    if added:
-        decoder = {}
-        for entry in added:
-            decoder[str(entry["id"])] = {key: value for key, value in entry.items() if key != "id"}
-        config["added_tokens_decoder"] = decoder
-    return config
-
-
-def _json(
-    tokens: Sequence[str],
-    splitter: Splitter,
-    max_word_length: int,
-    *,
-    second_segment: int,
-    added: Sequence[AddedToken],
-) -> dict[str, Any]:
-    """The content of tokenizer.json."""
-    vocab = {token: index for index, token in enumerate(tokens)}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _entries(tokens, added),
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": splitter.split_chinese,
-            "strip_accents": splitter.strip_accents,
-            "lowercase": splitter.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(vocab, second_segment),
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": CONTINUATION,
-            "max_input_chars_per_word": max_word_length,
-            "vocab": vocab,
-        },
-    }
-
-
-def _template(vocab: Mapping[str, int], second_segment: int) -> dict[str, Any]:
-    """The post_processor of a tokenizer.json: the special tokens around a text and a pair."""
-
-    def special(token: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    single = [special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]", 0)]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, {"Sequence": {"id": "B", "type_id": second_segment}}, special("[SEP]", second_segment)],
-        "special_tokens": {
-            "[CLS]": {"id": "[CLS]", "ids": [vocab["[CLS]"]], "tokens": ["[CLS]"]},
-            "[SEP]": {"id": "[SEP]", "ids": [vocab["[SEP]"]], "tokens": ["[SEP]"]},
-        },
-    }

@@ -261,9 +261,9 @@ class BertBackend:
         max_length: int,
         segments: int,
     ) -> None:
-        from bothways.text.tokenizer import bert_files
+        from bothways.text.tokenizer.save import save
 
-        bert_files.save(
+        save(
             path,
             tokens,
             self.splitter,

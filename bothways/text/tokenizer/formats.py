@@ -11,7 +11,8 @@ from bothways.base.errors import InputError, MissingFile, shorten
 from bothways.base.io import Files, get_object, read_json, read_text
 from bothways.base.paths import RemotePath, as_path
 from bothways.text.tokenizer import bert_files
-from bothways.text.tokenizer.bert_files import TokenizerData, read_configs
+from bothways.text.tokenizer.added_tokens import check_vocab, merge_added, read_configs
+from bothways.text.tokenizer.bert_files import TokenizerData
 from bothways.text.tokenizer.library import (
     BYTE_LEVEL_SPACE,
     DECODERS,
@@ -189,7 +190,7 @@ def _library_data(
     entries = _vocab(content, file)
     tokens = content.get("added_tokens") or []
     configs = read_configs(files)
-    vocab, added = bert_files.merge_added(entries, tokens, file, configs=configs, files=files)
+    vocab, added = merge_added(entries, tokens, file, configs=configs, files=files)
 
     by_id = sorted(added.values(), key=lambda entry: entry["id"])
     content = {**content, "added_tokens": by_id, "truncation": None, "padding": None}
@@ -235,7 +236,7 @@ def _vocab(content: dict[str, Any], file: Path) -> dict[str, int]:
         raise InputError(
             f"{file}: vocab must have entries with ids or scores, and added_tokens content and id"
         ) from None
-    return bert_files.check_vocab(vocab, file)
+    return check_vocab(vocab, file)
 
 
 def _byte_level_content(files: Files, config: dict[str, Any]) -> dict[str, Any]:

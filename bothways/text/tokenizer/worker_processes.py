@@ -17,7 +17,8 @@ from bothways.base.errors import InputError, flag
 from bothways.base.log import logger
 
 if TYPE_CHECKING:
-    from bothways.text.tokenizer.tokenizer import TokenArrays, Tokenizer
+    from bothways.text.tokenizer.token_arrays import TokenArrays
+    from bothways.text.tokenizer.tokenizer import Tokenizer
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
