@@ -11,7 +11,7 @@ from bothways.base.log import logger
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, RowsOfFile, split_into_blocks
 from bothways.inference.jobs.columns import PredictionColumns, num_scores, prediction_columns, score_labels
-from bothways.inference.jobs.source import read_inputs, read_texts_to_embed, source_of
+from bothways.inference.jobs.source import JobSource, read_inputs, read_texts_to_embed, source_of
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
@@ -61,7 +61,10 @@ class JobPlan:
 def plan_job(settings: Embed | Predict, model: Predictor | None = None) -> JobPlan:
     """model: the model of the settings; None: to be loaded."""
     model = model or load_for(settings)
-    return _plan_vectors(settings, model) if isinstance(settings, Embed) else _plan_predictions(settings, model)
+    source = source_of(settings)
+    if isinstance(settings, Embed):
+        return _plan_vectors(settings, model, source)
+    return _plan_predictions(settings, model, source)
 
 
 def load_for(settings: Embed | Predict) -> Predictor:
@@ -74,7 +77,7 @@ def load_for(settings: Embed | Predict) -> Predictor:
     )
 
 
-def _plan_vectors(settings: Embed, model: Predictor) -> JobPlan:
+def _plan_vectors(settings: Embed, model: Predictor, source: JobSource) -> JobPlan:
     inputs = read_texts_to_embed(settings, model)
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
@@ -91,7 +94,7 @@ def _plan_vectors(settings: Embed, model: Predictor) -> JobPlan:
     return JobPlan(
         settings=settings,
         model=model,
-        source=source_of(settings).name,
+        source=source.name,
         inputs=RowsOfFile(inputs, is_part=settings.writes_parts),
         compute=compute,
         writer=writers.Npy(width) if is_npy else _table(settings.out, writers.vector_column(width)),
@@ -100,8 +103,7 @@ def _plan_vectors(settings: Embed, model: Predictor) -> JobPlan:
     )
 
 
-def _plan_predictions(settings: Predict, model: Predictor) -> JobPlan:
-    source = source_of(settings)
+def _plan_predictions(settings: Predict, model: Predictor, source: JobSource) -> JobPlan:
     top = num_scores(settings, model)
     columns = prediction_columns(settings, model, source, top)
 

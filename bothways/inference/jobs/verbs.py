@@ -1,7 +1,7 @@
 """The verbs `embed` and `predict`: into a file, into a directory of parts, or row by row."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bothways.base.errors import InputError, flag, require
 from bothways.base.log import logger
@@ -26,18 +26,13 @@ PARTS = "bothways.scale.parts:run"  # for a directory; loaded by name, since it 
 
 def embed(settings: Embed) -> tuple[Journal, int] | Estimate:
     """Write a vector per row to `out`. Returns the counts and the size of a vector."""
-    if not settings.writes_parts:
-        check_output(settings.out, VECTOR_SUFFIXES, "vectors", resume=settings.resume)
-    plan, result = _run(settings)
+    plan, result = _run(settings, VECTOR_SUFFIXES, "vectors")
     return (result, plan.width) if isinstance(result, Journal) else result
 
 
 def predict(settings: Predict) -> Journal | Estimate:
     """Write the model's prediction for each row to `out`."""
-    assert settings.out is not None
-    if not settings.writes_parts:
-        check_output(settings.out, PREDICTION_SUFFIXES, "predictions", resume=settings.resume)
-    return _run(settings)[1]
+    return _run(settings, PREDICTION_SUFFIXES, "predictions")[1]
 
 
 def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
@@ -60,17 +55,19 @@ def predict_blocks(settings: Predict) -> Iterator[list[ResultRow]]:
             yield [*numbered] if plan.on_error == "skip" else rows
 
 
-def _run(settings: Embed | Predict) -> tuple[JobPlan, Journal | Estimate]:
-    if (settings.mixed or settings.ray) and not settings.writes_parts:
-        raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
-
-    if settings.writes_parts or (settings.out is not None and settings.out.suffix == ".parquet"):
-        require(settings.out, "pyarrow")
-
+def _run(settings: Embed | Predict, suffixes: Sequence[str], content: str) -> tuple[JobPlan, Journal | Estimate]:
+    assert settings.out is not None
     if settings.writes_parts:
+        require(settings.out, "pyarrow")
         written: tuple[JobPlan, Journal | Estimate] = load_name(PARTS)(settings)
         return written
 
+    # What is wrong with the names is said before the model is loaded.
+    check_output(settings.out, suffixes, content, resume=settings.resume)
+    if settings.mixed or settings.ray:
+        raise InputError(f"mixed and ray are for the parts of a directory; {settings.out} is a file: name a directory")
+    if settings.out.suffix == ".parquet":
+        require(settings.out, "pyarrow")
     if getattr(settings, "text", None) is None:
         check_is_one(settings)
 
