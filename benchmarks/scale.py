@@ -79,7 +79,7 @@ def run(*arguments: object) -> tuple[float, float]:
 
 PLANNING = """
 import json, resource, time
-from bothways.scale import parts
+from bothways.scale import plan
 from bothways.scale.object_storage import CloudPath, Status
 from bothways.settings import Embed
 start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -88,12 +88,12 @@ for number in range(1_000_000):
     files.append(CloudPath(f"s3:/bucket/data/{number:07}.parquet"))
     files[-1]._status = Status(1000, 0, e_tag=f"{number:032}")
 started = time.perf_counter()
-inputs = parts._versions(files, CloudPath("s3:/bucket/data"))
-plan = parts.PartsPlan({}, inputs, parts._cut(inputs, Embed(file="s3://bucket/data", out="out"), None))
-text = json.dumps([[one[1:4] for one in plan.inputs], plan.parts])
+inputs = plan.versions_of(files, CloudPath("s3:/bucket/data"))
+parts_plan = plan.PartsPlan({}, inputs, plan.cut_into_parts(inputs, Embed(file="s3://bucket/data", out="out"), None))
+text = json.dumps([[one[1:4] for one in parts_plan.inputs], parts_plan.parts])
 seconds = time.perf_counter() - started
 memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) >> 10
-print(f"{len(plan.parts):,} parts planned in {seconds:.1f} s; {memory:,} MB, and {len(text) >> 20} MB of plan")
+print(f"{len(parts_plan.parts):,} parts planned in {seconds:.1f} s; {memory:,} MB, and {len(text) >> 20} MB of plan")
 """
 
 

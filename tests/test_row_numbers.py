@@ -11,9 +11,8 @@ import pytest
 
 import bothways
 from bothways.base.errors import InputError, RowLocation
-from bothways.inference.jobs.jobs import predict_blocks
 from bothways.inference.jobs.rows_to_label import write_rows_to_label
-from bothways.inference.jobs.verbs import predict
+from bothways.inference.jobs.verbs import predict, predict_blocks
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Predict

@@ -59,7 +59,7 @@ def vocab(settings: Vocab) -> VocabularyFacts:
 
 def predict(settings: Predict) -> Result | Iterator[list[dict[str, Any]]]:
     """Write predictions, or rows to label, to a file; without an output file, yield rows block by block."""
-    from bothways.inference.jobs import jobs, rows_to_label, verbs
+    from bothways.inference.jobs import rows_to_label, verbs
     from bothways.inference.jobs.estimate import Estimate
 
     if settings.label_next is not None:
@@ -67,7 +67,7 @@ def predict(settings: Predict) -> Result | Iterator[list[dict[str, Any]]]:
         text = f"{format_count(settings.label_next, 'row')} to label"
         return _written(settings, journal, text, to_label=settings.label_next)
     if settings.out is None:
-        return jobs.predict_blocks(settings)
+        return verbs.predict_blocks(settings)
 
     result = verbs.predict(settings)
     if isinstance(result, Estimate):

@@ -8,8 +8,8 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.base.paths import as_path
-from bothways.inference.jobs import jobs, verbs
-from bothways.scale import parts
+from bothways.inference.jobs import verbs
+from bothways.scale import part, parts
 from bothways.settings import Embed
 from tests.cloud.conftest import at_random
 
@@ -67,7 +67,7 @@ def test_a_part_that_was_computed_elsewhere_with_other_bytes_is_named_or_kept(jo
     other.put(b"other bytes")
     with pytest.raises(InputError, match="has other files"):
         verbs.embed(settings)
-    monkeypatch.setattr(parts, "_check_output", lambda *arguments: None)
+    monkeypatch.setattr(parts, "check_directory", lambda *arguments, **options: None)
     with pytest.raises(InputError, match=r"part-00001-of-00006\.parquet: was computed before, with other bytes"):
         verbs.embed(settings)
     verbs.embed(replace(settings, mixed=True, resume=True))
@@ -76,16 +76,16 @@ def test_a_part_that_was_computed_elsewhere_with_other_bytes_is_named_or_kept(jo
 
 def test_an_object_that_is_replaced_meanwhile_is_refused(job, monkeypatch):
     settings, _ = job
-    real = jobs.compute_block
+    real = part.compute_block
 
     def replacing(*arguments):
         (as_path(settings.file) / "1.csv").put(b"text\nanother\n")
         return real(*arguments)
 
-    monkeypatch.setattr(jobs, "compute_block", replacing)
+    monkeypatch.setattr(part, "compute_block", replacing)
     with pytest.raises(InputError, match=r"in/1\.csv: (has changed|replaced) while"):
         verbs.embed(settings)
-    monkeypatch.setattr(jobs, "compute_block", real)
+    monkeypatch.setattr(part, "compute_block", real)
     with pytest.raises(InputError, match=r"out: the input has changed since the parts were planned \(1\.csv\)"):
         verbs.embed(replace(settings, resume=True))
 

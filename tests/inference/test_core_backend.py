@@ -23,7 +23,7 @@ from bothways.inference import load as inference_load
 from bothways.inference.backends import core as backends_core
 from bothways.inference.backends.core import CoreWords, choose_format
 from bothways.inference.fingerprint import vector_space
-from bothways.inference.jobs.jobs import reproduction_facts
+from bothways.inference.jobs.facts import reproduction_facts
 from bothways.inference.load import load
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.pack import save_packed

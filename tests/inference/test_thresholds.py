@@ -12,7 +12,7 @@ from bothways import load
 from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.evaluation import evaluate
-from bothways.inference.jobs.jobs import predict_blocks
+from bothways.inference.jobs.verbs import predict_blocks
 from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.changes.cut import with_layers

@@ -11,11 +11,9 @@ from typing import Any
 from bothways.base.device import num_threads
 from bothways.base.errors import format_count
 from bothways.base.progress import format_duration
-from bothways.inference.jobs import jobs
 from bothways.inference.jobs.blocks import SAMPLE_SIZE, estimate_num_rows, split_into_blocks
-from bothways.inference.jobs.file_job import NO_COLUMNS, open_file_job
-from bothways.inference.predictor import Predictor
-from bothways.settings.predict import Embed, Predict
+from bothways.inference.jobs.part import compute_block, plan_file
+from bothways.inference.jobs.plan import JobPlan
 
 SAMPLE_ROWS = 256  # of which the time is measured
 SAMPLE_FILES = 64  # of which the rows are counted or estimated
@@ -51,44 +49,32 @@ class Estimate:
             yield f"about {time} on this machine, ${self.dollars:.2f} at {self.price}"
 
 
-def estimate(job: jobs.Job, files: list[Path], num_parts: int) -> Estimate:
+def estimate(plan: JobPlan, files: list[Path], num_parts: int) -> Estimate:
     """The estimated time and cost of a job, from the time of its first rows."""
-    settings = job.settings
-    size = sum(map(size_of, files))
-    num_rows = _num_rows(files, settings, job.model)
-
-    is_cpu = job.model.device == "cpu"
-    hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
-    price = f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour"
-
-    block = next(split_into_blocks(islice(job.inputs, SAMPLE_ROWS), "skip"), None)
-    if not num_rows or block is None or not block.inputs:
-        return Estimate(
-            files=len(files),
-            parts=num_parts,
-            bytes=size,
-            rows=num_rows,
-            seconds=None,
-            dollars=None,
-            price=price,
-        )
-
-    start = time.perf_counter()
-    jobs.compute_block(job.compute, block, replace(settings, on_error="skip"))
-    seconds = (time.perf_counter() - start) / len(block) * num_rows
-
-    return Estimate(
+    num_rows = _num_rows(files, plan)
+    is_cpu = plan.model.device == "cpu"
+    unknown = Estimate(
         files=len(files),
         parts=num_parts,
-        bytes=size,
+        bytes=sum(map(size_of, files)),
         rows=num_rows,
-        seconds=seconds,
-        dollars=hour * seconds / 3600,
-        price=price,
+        seconds=None,
+        dollars=None,
+        price=f"${CORE_HOUR} per core and hour" if is_cpu else f"${GPU_HOUR} per GPU and hour",
     )
 
+    block = next(split_into_blocks(islice(plan.inputs, SAMPLE_ROWS), "skip"), None)
+    if not num_rows or block is None or not block.inputs:
+        return unknown
 
-def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) -> int | None:
+    start = time.perf_counter()
+    compute_block(replace(plan, on_error="skip"), block)
+    seconds = (time.perf_counter() - start) / len(block) * num_rows
+    hour = CORE_HOUR * num_threads() if is_cpu else GPU_HOUR
+    return replace(unknown, seconds=seconds, dollars=hour * seconds / 3600)
+
+
+def _num_rows(files: list[Path], plan: JobPlan) -> int | None:
     """The rows of all files: counted in up to SAMPLE_FILES small ones, else estimated from such a sample; None if
     nothing is known of it."""
     sample = files[:: math.ceil(len(files) / SAMPLE_FILES)]
@@ -97,9 +83,9 @@ def _num_rows(files: list[Path], settings: Embed | Predict, model: Predictor) ->
     for file in sample:
         size = size_of(file)
         if size > SAMPLE_SIZE:
-            rows = estimate_num_rows(str(file), settings.encoding)
+            rows = estimate_num_rows(str(file), plan.settings.encoding)
         else:
-            inputs = open_file_job(replace(settings, file=str(file)), model, NO_COLUMNS).inputs
+            inputs = plan_file(plan.settings, str(file), plan.model).inputs
             rows = sum(1 for _ in inputs) - (inputs.error is not None)
         if rows is not None:
             num_rows += rows

@@ -7,23 +7,21 @@ import numpy as np
 
 from bothways.base.errors import format_count
 from bothways.inference.active_learning import CandidatePool, UnlabelledTexts
-from bothways.inference.jobs.blocks import Block, estimate_num_rows
+from bothways.inference.jobs.blocks import Block, RowsOfFile, estimate_num_rows
+from bothways.inference.jobs.columns import num_scores
+from bothways.inference.jobs.facts import reproduction_facts
 from bothways.inference.jobs.job_progress import JobProgress
-from bothways.inference.jobs.jobs import (
-    check_is_one,
-    compute_block,
-    load_for,
-    read_blocks,
-    reproduction_facts,
-)
 from bothways.inference.jobs.journal import Journal, check_output, open_output
+from bothways.inference.jobs.part import compute_block
+from bothways.inference.jobs.plan import JobPlan, load_for, scores_per_row
+from bothways.inference.jobs.source import check_is_one, read_inputs, source_of
 from bothways.inference.jobs.writers import ResultRow, Separated
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
 from bothways.settings.predict import Predict
 from bothways.tasks.class_decoding import Prediction
 from bothways.tasks.task import split_pairs
-from bothways.text.data.model_inputs import ModelInput, all_columns, has_lines
+from bothways.text.data.model_inputs import ModelInput
 from bothways.text.rows.column_names import rename_columns
 
 SUFFIXES = (".csv", ".tsv")
@@ -38,33 +36,53 @@ def write_rows_to_label(settings: Predict) -> Journal:
     assert settings.out is not None and settings.label_next is not None
     check_output(settings.out, SUFFIXES, "rows to label", resume=False)
     check_is_one(settings)
-    model = load_for(settings)
-    model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
-    kept = _columns_to_label(all_columns(settings.file, settings.encoding))
+    plan, columns = _plan(settings)
+    model = plan.model
     pool = CandidatePool(settings.label_next)
     kept_rows = dict[int, ModelInput]()
     errors = dict[int, str]()
     num_rows = 0
 
-    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
-        return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
-
     with JobProgress(settings.out.name, estimate_num_rows(settings.file, settings.encoding)) as progress:
-        for block_read in read_blocks(model, settings, kept):
-            block, candidates = compute_block(compute, block_read, settings, progress)
+        for block_read in plan.blocks():
+            block, candidates = compute_block(plan, block_read, progress)
             left = pool.add(replace(candidates, rows_N=np.array(block.row_numbers, np.int64)))
             read = kept_rows | dict(zip(block.row_numbers, block.inputs, strict=True))
             kept_rows = {row: read[row] for row in left.rows_N.tolist()}
             errors |= block.errors
             num_rows += len(block)
+
     chosen = pool.choose(f"{settings.file} has {format_count(num_rows, 'row')}")
     inputs = [kept_rows[row] for row in chosen]
     to_label = Block(chosen, inputs, errors)
-    columns = [*(["line"] if has_lines(settings.file) else []), *kept.values(), *COLUMNS]
-    writer = Separated(columns, settings.out.suffix == ".tsv", settings.escape_formulas)
-    with open_output(settings.out, writer, reproduction_facts(settings, model)) as output:
-        output.add(to_label, to_label, _rows_to_label(model, settings, inputs, [*kept.values()]))
+    with open_output(settings.out, plan.writer, reproduction_facts(settings, model)) as output:
+        output.add(to_label, to_label, _rows_to_label(model, settings, inputs, columns))
         return output.finish()
+
+
+def _plan(settings: Predict) -> tuple[JobPlan, list[str]]:
+    """The plan, whose results are the candidates of a block, and the names of the input columns in the output."""
+    assert settings.out is not None
+    model = load_for(settings)
+    model.label_candidates([], None)  # a model that is no classifier must not be reported as the error of a row
+    source = source_of(settings)
+    kept = _columns_to_label(source.names(of_all_rows=True))
+
+    def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> UnlabelledTexts:
+        return model.label_candidates(*split_pairs(rows), long=settings.long, progress=progress)
+
+    columns = [*(["line"] if source.has_lines else []), *kept.values(), *COLUMNS]
+    plan = JobPlan(
+        settings=settings,
+        model=model,
+        source=source.name,
+        inputs=RowsOfFile(read_inputs(settings, model, source, kept), is_part=False),
+        compute=compute,
+        writer=Separated(columns, settings.out.suffix == ".tsv", settings.escape_formulas),
+        on_error=settings.on_error,
+        scores=scores_per_row(model, num_scores(settings, model)),
+    )
+    return plan, [*kept.values()]
 
 
 def _columns_to_label(names: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from bothways.settings.tables_in_memory import RowOrError, TableRow, TableSource
 from bothways.text.data.columns import Columns, find_text_columns, read_text, refuse_column_names
 from bothways.text.data.squad import question_nodes
 from bothways.text.rows.column_names import match_columns
-from bothways.text.rows.rows import FIRST_ROWS, Rows, Source, form_of, open_rows, refuse_empty
+from bothways.text.rows.rows import FIRST_ROWS, Rows, Source, open_rows, refuse_empty
 from bothways.text.rows.standard_input import read_standard_input
 
 TEXT: tuple[Columns, None] = (("text",), None)  # the columns of a source with one text per line
@@ -193,16 +193,6 @@ def _squad_question(where: RowLocation, question: Any, passage: Any, number: int
 
 
 # --- the columns of a source ------------------------------------------------------------------------------------------
-
-
-def has_lines(file: str) -> bool:
-    """Whether the rows of a file, or of standard input ("-"), are at lines of it."""
-    return file == "-" or form_of(as_path(file)).has_lines
-
-
-def all_columns(file: str, encoding: str | None = None) -> list[str]:
-    """The names of all columns of a source, or of standard input ("-")."""
-    return ["text"] if file == "-" else open_rows(as_path(file), encoding).all_names()
 
 
 def first_columns(file: str | TableSource, encoding: str | None = None) -> list[str]:

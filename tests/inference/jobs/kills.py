@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from bothways.inference.jobs import blocks, jobs, journal, verbs
+from bothways.inference.jobs import blocks, journal, plan, verbs
 from bothways.inference.load import load
 from bothways.settings import Embed
 
@@ -75,7 +75,7 @@ def killed(job):
     new = Embed(out=out, **settings)
     resumed = replace(new, resume=True)
     model = load(new.model, dtype="float32")
-    jobs.load = lambda *arguments, **options: model
+    plan.load = lambda *arguments, **options: model
     verbs.embed(new)
     whole, size, digests, kills, memory = digest(out), out.stat().st_size, [], 0, 0
     remove_all(out)

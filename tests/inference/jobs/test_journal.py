@@ -21,8 +21,8 @@ import pytest
 
 import bothways
 from bothways.cli import main
-from bothways.inference.jobs import blocks, jobs
-from bothways.inference.jobs.jobs import reproduction_facts
+from bothways.inference.jobs import blocks, columns
+from bothways.inference.jobs.facts import reproduction_facts
 from bothways.inference.jobs.journal import AppendOnlyFile, PartialOutput, side_file
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
@@ -307,7 +307,7 @@ def test_a_resumed_table_does_not_mix_two_forms(intents, texts, tmp_path, capsys
     lines, out = texts.read_bytes().splitlines(keepends=True), tmp_path / "p.csv"
     written(texts, b"".join([*lines[:30], b"\xff\n", *lines[30:]]))
     with monkeypatch.context() as earlier:
-        earlier.setattr(jobs, "SHOWN_SCORES", 99)
+        earlier.setattr(columns, "SHOWN_SCORES", 99)
         refused(capsys, "predict", intents, texts, "-o", out)
     before = out.with_name(".p.csv.partial").read_bytes()
     written(texts, b"".join(lines))
@@ -332,7 +332,7 @@ import re, sys
 from pathlib import Path
 from bothways.inference.load import load
 from bothways.settings import Predict
-from bothways.inference.jobs.jobs import predict_blocks
+from bothways.inference.jobs.verbs import predict_blocks
 rows = 0
 for block in predict_blocks(Predict(model=Path(sys.argv[1]), file=sys.argv[2], dtype="float32")):
     assert all(len(row["scores"]) == 10_000 for row in block)
@@ -435,8 +435,8 @@ def test_kept_columns_have_unique_names_in_every_format(models, tmp_path, capsys
     rows = json_lines(tmp_path / "p.jsonl")
     assert rows == pyarrow.parquet.read_table(tmp_path / "p.parquet").to_pylist()
     assert [{name: value for name, value in row.items() if name not in ("row", "line")} for row in rows] == printed
-    for row, cells, columns in zip(rows, separated(tmp_path / "p.csv"), expected, strict=True):
-        assert {name: row["input_label" if name == "label" else name] for name in columns} == columns
+    for row, cells, one in zip(rows, separated(tmp_path / "p.csv"), expected, strict=True):
+        assert {name: row["input_label" if name == "label" else name] for name in one} == one
         texts = {
             name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             for name, value in row.items()

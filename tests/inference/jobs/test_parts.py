@@ -17,10 +17,11 @@ import pytest
 
 from bothways.base.device import num_threads
 from bothways.base.errors import InputError
-from bothways.inference.jobs import blocks, estimate, jobs, verbs
+from bothways.inference.jobs import blocks, estimate, facts, verbs
+from bothways.inference.jobs import part as job_part
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.scale import parts
+from bothways.scale import part, parts, plan
 from bothways.scale.object_storage import CloudPath, Status
 from bothways.settings import Embed, Predict
 from bothways.text.tokenizer.worker_processes import in_order
@@ -39,7 +40,7 @@ def models(make_model, tokenizer, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    monkeypatch.setattr(jobs, "num_cores", lambda: 2)
+    monkeypatch.setattr(facts, "num_cores", lambda: 2)
 
 
 @pytest.fixture
@@ -104,9 +105,9 @@ def test_two_processes_write_the_bytes_of_one(models, folder, tmp_path, monkeypa
 
 def test_a_large_file_is_cut_between_rows_and_read_on_from_part_to_part(models, tmp_path, monkeypatch):
     write_table(tmp_path / "big.csv", 1, 50)
-    monkeypatch.setattr(parts, "PART_BYTES", 200)
-    opened, open_job = [], jobs.open_job
-    monkeypatch.setattr(jobs, "open_job", lambda *arguments: opened.append(0) or open_job(*arguments))
+    monkeypatch.setattr(plan, "PART_BYTES", 200)
+    opened, plan_job = [], job_part.plan_job
+    monkeypatch.setattr(job_part, "plan_job", lambda *arguments: opened.append(0) or plan_job(*arguments))
     embed(models, tmp_path / "big.csv", tmp_path / "out")
     records = manifest(tmp_path / "out")["parts"]
     assert len(records) > 2 and sum(record["rows"] for record in records) == 50
@@ -121,8 +122,8 @@ def test_a_large_file_is_cut_between_rows_and_read_on_from_part_to_part(models, 
 
 def test_a_large_parquet_is_cut_by_its_number_of_rows(models, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pyarrow.table({"text": [f"the cat {n}" for n in range(40)]}), tmp_path / "t.parquet")
-    monkeypatch.setattr(parts, "PART_ROWS", 15)
-    monkeypatch.setattr(parts, "PART_BYTES", (tmp_path / "t.parquet").stat().st_size - 1)
+    monkeypatch.setattr(plan, "PART_ROWS", 15)
+    monkeypatch.setattr(plan, "PART_BYTES", (tmp_path / "t.parquet").stat().st_size - 1)
     embed(models, tmp_path / "t.parquet", tmp_path / "out")
     assert [record["rows"] for record in manifest(tmp_path / "out")["parts"]] == [15, 15, 10]
 
@@ -177,13 +178,13 @@ def test_another_input_or_other_settings_are_refused(begun, folder):
 
 
 def test_an_input_that_changes_while_it_is_read_is_refused(models, folder, tmp_path, monkeypatch):
-    real = jobs.compute_block
+    real = part.compute_block
 
     def changing(*arguments):
         os.utime(folder / "1.csv", ns=(1, 1))
         return real(*arguments)
 
-    monkeypatch.setattr(jobs, "compute_block", changing)
+    monkeypatch.setattr(part, "compute_block", changing)
     with pytest.raises(InputError, match=r"1\.csv: has changed while"):
         embed(models, folder, tmp_path / "out")
     assert len(contents(tmp_path / "out")) == 1
@@ -201,7 +202,7 @@ def test_another_machine_is_refused_or_accepted_and_named(begun, tmp_path, monke
 def test_a_part_that_another_process_is_at_is_left_to_it(begun, tmp_path, monkeypatch):
     import fcntl
 
-    held, real = [], parts.open_output
+    held, real = [], part.open_output
 
     def busy(out, *arguments):
         if not held:  # as another process would
@@ -209,7 +210,7 @@ def test_a_part_that_another_process_is_at_is_left_to_it(begun, tmp_path, monkey
             fcntl.flock(held[0], fcntl.LOCK_EX)
         return real(out, *arguments)
 
-    monkeypatch.setattr(parts, "open_output", busy)
+    monkeypatch.setattr(part, "open_output", busy)
     with pytest.raises(InputError, match="another command is writing 1 of the parts"):
         embed(**begun, resume=True)
     held[0].close()
@@ -261,18 +262,18 @@ def test_a_listing_of_many_objects_is_planned_without_a_request(models, monkeypa
     files = [CloudPath(f"s3:/bucket/data/{number:06}.csv") for number in range(20_000)]
     for number, file in enumerate(files):
         file._status = Status(1000 + number, 0, e_tag=f"e{number}")
-    inputs = parts._versions(files, CloudPath("s3:/bucket/data"))
+    inputs = plan.versions_of(files, CloudPath("s3:/bucket/data"))
     settings = Embed(model=models / "vectors", file="s3://bucket/data", out="out")
-    plan = parts.PartsPlan({}, inputs, parts._cut(inputs, settings, None))
-    assert len(plan.parts) == 20_000 and inputs[7][1:4] == ("000007.csv", 1007, "e7")
-    assert plan.name(7) == "part-00007-of-20000"
+    parts_plan = plan.PartsPlan({}, inputs, plan.cut_into_parts(inputs, settings, None))
+    assert len(parts_plan.parts) == 20_000 and inputs[7][1:4] == ("000007.csv", 1007, "e7")
+    assert parts_plan.name(7) == "part-00007-of-20000"
 
 
 def test_names_are_below_the_folder_that_files_of_a_pattern_have_in_common(tmp_path):
     for name in ("a/x/1.csv", "a/y/2.csv", "b/x/3.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    names = [one.name for one in parts._versions(parts.find_files(tmp_path / "a*/*/*.csv"), tmp_path / "a*/*/*.csv")]
+    names = [one.name for one in plan.versions_of(parts.find_files(tmp_path / "a*/*/*.csv"), tmp_path / "a*/*/*.csv")]
     assert names == ["x/1.csv", "y/2.csv"]
 
 

@@ -17,7 +17,7 @@ from bothways.cli import main
 from bothways.inference.jobs.writers import Separated
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.text.data.model_inputs import has_lines
+from bothways.text.rows.rows import form_of
 from tests.guides import code_in, table_of, words_of
 
 ROWS = [{"uid": f"u{row}", "text": text} for row, text in enumerate(["a cat", "the dog ran", "a mat, on the mat"])]
@@ -74,7 +74,7 @@ def test_predictions_are_the_same_for_every_kind_of_input(models, inputs, tmp_pa
     for file in inputs[1:]:
         rows = output_rows("predict", models / "classes", file, tmp_path / f"p-{file.name}.jsonl")
         # Where there are lines, the column of the id follows their numbers.
-        first = ["row", "line", "uid"] if has_lines(str(file)) else ["row", "uid"]
+        first = ["row", "line", "uid"] if form_of(file).has_lines else ["row", "uid"]
         assert [*rows[0]][: len(first)] == first, file.name
         for row, other, source in zip(rows, expected, ROWS, strict=True):
             assert row["uid"] == source["uid"]

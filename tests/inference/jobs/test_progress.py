@@ -8,7 +8,7 @@ import pytest
 
 from bothways.base.log import messages_to
 from bothways.base.progress import Heartbeat
-from bothways.inference.jobs import blocks, job_progress, jobs, verbs
+from bothways.inference.jobs import blocks, job_progress, plan, verbs
 from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import PartialOutput
 from bothways.model.checkpoint import checkpoint
@@ -96,20 +96,20 @@ def test_on_a_terminal_the_bar_counts_from_the_resumed_row_and_nothing_is_logged
 @pytest.mark.parametrize("verb", ["embed", "predict", "printed"])
 def test_each_batch_of_a_block_is_progress(verb, model, file, tmp_path, monkeypatch):
     """One block, whose batches hold few texts."""
-    shown, load = [], jobs.load
-    monkeypatch.setattr(jobs, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
+    shown, load = [], plan.load
+    monkeypatch.setattr(plan, "load", lambda *args, **options: load(*args, **options, batch_tokens=64))
     monkeypatch.setattr(JobProgress, "show", lambda self, done: shown.append(done))
     if verb == "embed":
         verbs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))
     elif verb == "predict":
         verbs.predict(Predict(model=model, file=str(file), out=tmp_path / "p.csv"))
     else:
-        assert sum(map(len, jobs.predict_blocks(Predict(model=model, file=str(file))))) == 23
+        assert sum(map(len, verbs.predict_blocks(Predict(model=model, file=str(file))))) == 23
     assert len(shown) > 5 and shown == sorted(shown) and shown[-1] == 23
 
 
 def test_a_job_logs_lines_of_its_progress(model, file, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
+    monkeypatch.setattr(verbs, "JobProgress", lambda *args, **options: JobProgress(*args, **options, clock=Clock(20)))
     lines = []
     with messages_to(lines.append):
         verbs.embed(Embed(model=model, file=str(file), out=tmp_path / "v.npy"))

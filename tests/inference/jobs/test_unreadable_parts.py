@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.inference.jobs import jobs, verbs
+from bothways.inference.jobs import source, verbs
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.scale import parts
+from bothways.scale import part, parts, plan
 from bothways.settings import Embed, Predict
 
 STATIC = "bothways-en-static"
@@ -153,8 +153,8 @@ def test_a_job_that_stopped_at_damage_goes_on_with_one_line_and_keeps_what_was_c
     write(tmp_path / "in" / "3.csv", ["dogs"])
     with pytest.raises(InputError, match=r"2\.csv\.gz:\d+: .*corrupt or truncated.*--on-error skip"):
         embed(tmp_path / "in", tmp_path / "out", text_column="text")
-    computed, real = [], parts._compute
-    monkeypatch.setattr(parts, "_compute", lambda task, *rest: computed.append(task.name[:10]) or real(task, *rest))
+    computed, real = [], part._compute
+    monkeypatch.setattr(part, "_compute", lambda task, *rest: computed.append(task.name[:10]) or real(task, *rest))
     journal, _ = embed(tmp_path / "in", tmp_path / "out", text_column="text", resume=True, on_error="skip")
     assert sorted(computed) == ["part-00001", "part-00002"] and journal.set_aside == 1
     kept = records(tmp_path / "out")[1]
@@ -166,7 +166,7 @@ def test_a_large_file_that_breaks_off_keeps_the_parts_before(tmp_path, monkeypat
     rows = "".join(f"{n},the cat {n}\r\n" for n in range(200))
     write(tmp_path / "in" / "1.csv", f"id,text\r\n{rows}".encode("utf-16") + b"\0")
     write(tmp_path / "in" / "2.csv", ["dogs"])
-    monkeypatch.setattr(parts, "PART_BYTES", 500)
+    monkeypatch.setattr(plan, "PART_BYTES", 500)
     with pytest.raises(InputError, match=r"1\.csv:\d+: not utf-16.*--on-error skip"):
         embed(tmp_path / "in", tmp_path / "out", text_column="text")
     journal, _ = embed(tmp_path / "in", tmp_path / "out", text_column="text", on_error="skip", resume=True)
@@ -189,14 +189,14 @@ def test_a_link_to_nothing_and_a_file_of_another_user_are_skipped(tmp_path, monk
     write(tmp_path / "in" / "1.csv", ["the cat"])
     write(tmp_path / "in" / "2.csv", ["secret"])
     (tmp_path / "in" / "3.csv").symlink_to(tmp_path / "nothing")
-    real = jobs.read_texts
+    real = source.read_texts
 
     def refusing(file, **options):
         if file.endswith("2.csv"):
             raise PermissionError(13, "Permission denied", file)
         yield from real(file, **options)
 
-    monkeypatch.setattr(jobs, "read_texts", refusing)
+    monkeypatch.setattr(source, "read_texts", refusing)
     journal, _ = embed(tmp_path / "in", tmp_path / "out", text_column="text", on_error="skip")
     assert (journal.results, journal.set_aside) == (1, 2)
     assert "fix its permissions" in records(tmp_path / "out")[1]["unread"]

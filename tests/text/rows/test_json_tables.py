@@ -10,11 +10,12 @@ from bothways.evaluation.evaluate import gold_kind, is_squad_file
 from bothways.settings import Classify, Evaluate
 from bothways.settings.base import TextColumns
 from bothways.text.data.examples import read_table, read_tagged
-from bothways.text.data.model_inputs import all_columns, read_questions, read_texts
+from bothways.text.data.model_inputs import read_questions, read_texts
 from bothways.text.data.pairs import read_pair_file
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.squad import read_squad
 from bothways.text.rows.json_tables import is_json_table
+from bothways.text.rows.rows import open_rows
 
 ROWS = [{"text": f"a {row}", "label": "xy"[row % 2], "id": row} for row in range(20)]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
@@ -58,7 +59,7 @@ def test_all_verbs_take_a_json_table(layout, file, tmp_path):
     assert gold_kind(path, False, None) == "labels" and not is_squad_file(path)
     predicted = file("\n".join(COLUMNS["label"]), "p.txt")
     assert evaluate.run(Evaluate(model=path, predictions=predicted))["accuracy"] == 1.0
-    assert {"text", "label"} <= {*all_columns(str(path))}
+    assert {"text", "label"} <= {*open_rows(path).all_names()}
 
 
 @pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"data": rows}])

@@ -9,7 +9,7 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.cli import main
 from bothways.settings.base import check_encoding
-from bothways.text.data.model_inputs import all_columns, read_texts
+from bothways.text.data.model_inputs import read_texts
 from bothways.text.rows import text_files
 from bothways.text.rows.rows import open_rows
 from bothways.text.rows.text_files import decoded_lines
@@ -123,8 +123,8 @@ def test_columns_of_a_table_without_a_readable_row_are_the_error_of_the_first_ro
     content = {"csv": b"id,text\n1,caf\xe9\n2,\xe9\n", "jsonl": b'{"id": 1, "text": "caf\xe9"}\n{"id": "\xe9"}\n'}
     file = written(tmp_path / f"t.{suffix}", content[suffix])
     with pytest.raises(InputError, match=rf"t\.{suffix}:[12]: .*UTF-8 .*cp1252"):
-        all_columns(str(file))
-    assert all_columns(str(file), "cp1252") == ["id", "text"]
+        open_rows(file).all_names()
+    assert open_rows(file, "cp1252").all_names() == ["id", "text"]
 
 
 def test_the_command_names_file_and_encoding_in_one_line(tmp_path, capsys, make_model, tokenizer):
