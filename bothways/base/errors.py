@@ -315,8 +315,12 @@ class RowLocation(FileLocation):
         created.part = part
         return created
 
+    def to_json(self) -> list[Any]:
+        """The arguments that make the same location."""
+        return [self.file, self.row, self.line, self.id, self.part]
+
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.file, self.row, self.line, self.id, self.part  # for pickle and copy
+        return tuple(self.to_json())  # for pickle and copy
 
     def with_id(self, values: Mapping[str, Any]) -> "RowLocation":
         """The location with the id in the row's values by column, if there is one."""

@@ -112,7 +112,7 @@ class Predictions:
 
     def to_json(self) -> dict[str, Any]:
         """The same as a file of a run has it, where the location of a row is a list of its fields."""
-        where = [[*place.__getnewargs__()] if isinstance(place, RowLocation) else place for place in self.where]
+        where = [place.to_json() if isinstance(place, RowLocation) else place for place in self.where]
         return {**vars(self), "where": where}
 
     @staticmethod

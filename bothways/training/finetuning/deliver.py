@@ -3,7 +3,7 @@ by its directory."""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from pathlib import Path
 from shutil import rmtree
@@ -46,19 +46,6 @@ if TYPE_CHECKING:
 ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
-OPTIONAL = (  # facts of a result
-    "pooled",
-    "baselines",
-    "verdict",
-    "dtype",
-    "delivered",
-    "encoder",
-    "teacher",
-    "readers",
-    "measured",
-    "not_delivered",
-    "scored",
-)
 
 
 @dataclass(frozen=True, repr=False)
@@ -343,13 +330,16 @@ def read_result(run: Run, task: str) -> FineTuneResult:
 
 def result_of(directory: Path, result: Mapping[str, Any], task: str) -> FineTuneResult:
     """The result of a run in a directory. result: as bothways.json has it."""
-    values = {name: result[name] for name in ("metric", "split", "mean", "std", "failed", "rows", "frozen")}
-    optional = {name: result[name] for name in OPTIONAL if name in result}
+    known = {each.name for each in fields(FineTuneResult)}
+    # Runs of older versions lack some of the facts, which then have their defaults.
+    facts = {name: value for name, value in result.items() if name in known}
+    facts["interval"] = result["interval"] and tuple(result["interval"])
+
     if result["mean"] is None:
-        values |= {"mean": math.nan, "std": math.nan}
-    values |= {"scores": [] if result["mean"] is None else result["scores"][result["split"]]}
-    values |= {"interval": result["interval"] and tuple(result["interval"])}
-    return FineTuneResult(directory, directory / MODEL, task, **values, **optional)
+        facts |= {"mean": math.nan, "std": math.nan, "scores": []}
+    else:
+        facts["scores"] = result["scores"][result["split"]]
+    return FineTuneResult(directory, directory / MODEL, task, **facts)
 
 
 def open_run(directory: AnyPath) -> results.RunResult:
