@@ -231,23 +231,41 @@ def make_plan(
 
     teacher = None
     if settings.teacher is not None:
-        teacher = checkpoint.load(settings.teacher)
+        teacher = checkpoint.load(settings.teacher, static=True)
         check_plain(teacher.model)
     return plan_of(rows, teacher, processes, budget=budget)
 
 
 def load_start(settings: FineTune) -> Checkpoint:
     """The model to start from. InputError if the task cannot use it."""
-    pretrained = checkpoint.load(settings.model)
+    head = TASKS[task_of(settings).name].head
+    pretrained = checkpoint.load(settings.model, static=head == "classes")
+    if pretrained.model.config.is_static:
+        check_static(settings)
     if settings.keep_layers:
         pretrained = with_layers(pretrained, settings.keep_layers)
 
-    head = TASKS[task_of(settings).name].head
     if head:
         check_head_supported(pretrained, head, settings.model)
     else:
         check_plain(pretrained.model)
     return pretrained
+
+
+def check_static(settings: FineTune) -> None:
+    """InputError for an option about what static vectors lack."""
+    lacking = {
+        "keep_layers": (settings.keep_layers, "no layers"),
+        "adapter": (settings.adapter, "no layers that could be adapted"),
+        "quantize": (settings.quantize, "no layers that could be quantized"),
+        "pooling": (getattr(settings, "pooling", "") == "cls", "no state of [CLS]"),
+    }
+    for name, (value, lack) in lacking.items():
+        if value:
+            raise InputError(
+                f"{flag(name)}: {settings.model} is static vectors, which have {lack}; leave the option out, or name "
+                f"an encoder ({flag('model', 'bothways-en')})"
+            )
 
 
 @dataclass(frozen=True)
