@@ -219,7 +219,7 @@ class EncoderConfig:
 
     @property
     def is_static(self) -> bool:
-        """Whether a token has the same vector wherever it stands: nothing tells positions, and no layer reads others."""
+        """Whether a token has the same vector in every text: nothing tells its place, and no layer reads the others."""
         has_places = self.position_embedding != "none" or self.relative_positions is not None or self.type_vocab_size
         return self.num_hidden_layers == 0 and not has_places
 

@@ -41,18 +41,22 @@ class StaticEncoder(Encoder):
         self.positions = []
 
     def forward(self, batch: Batch, context: Context | None = None, rows_R: Tensor | None = None) -> Tensor:
-        """[T, H]; with rows_R, [R, H]. The state of a token that does not count is 0."""
+        """[T, H]; with rows_R, [R, H]. The state of a token that counts is its row, that of any other 0 but for the
+        last of a text, [SEP]."""
         table = self.embeddings
         assert isinstance(table, StaticTable)
-        rows_TH = table.words(batch.input_ids)
-        counts_T = table.counts_V[batch.input_ids].float()
+        counts_T = table.counts_V[batch.input_ids]
+        x_TH = table.words(batch.input_ids) * counts_T[:, None]
 
-        lengths_N = copy_to(batch.lengths, rows_TH.device)
-        text_T = torch.arange(len(lengths_N), device=rows_TH.device)
-        text_T = text_T.repeat_interleave(lengths_N, output_size=len(rows_TH))
-        counts_N = counts_T.new_zeros(len(lengths_N)).index_add(0, text_T, counts_T)
+        # In half precision a sum of several hundred rows hardly grows any more.
+        lengths_N = copy_to(batch.lengths, x_TH.device)
+        text_T = torch.arange(len(lengths_N), device=x_TH.device)
+        text_T = text_T.repeat_interleave(lengths_N, output_size=len(x_TH))
+        sums_NH = x_TH.new_zeros(len(lengths_N), x_TH.shape[1], dtype=torch.float32)
+        sums_NH = sums_NH.index_add(0, text_T, x_TH.float())
+        counts_N = sums_NH.new_zeros(len(lengths_N)).index_add(0, text_T, counts_T.float())
 
-        # A mean divides by the number of all tokens, so that of those that count is made up for here.
-        scale_N = lengths_N / counts_N.clamp(min=1)
-        weight_T = counts_T * scale_N[text_T]
-        return take_rows(rows_TH * weight_T[:, None].to(rows_TH.dtype), rows_R)
+        # A mean divides by the number of all tokens; the last one makes up for those that do not count.
+        missing_N = lengths_N / counts_N.clamp(min=1) - 1
+        made_up_NH = missing_N[:, None] * sums_NH
+        return take_rows(x_TH.index_add(0, batch.last_tokens, made_up_NH.to(x_TH.dtype)), rows_R)

@@ -165,6 +165,8 @@ class TokenBackend(Backend):
     def pooling_kind(self, pooling: Pooling) -> str:
         """mean, max or cls. InputError if the model has no such pooling."""
         kind = pooling_name(pooling, self.description.pooling)
+        if kind != "mean" and self.config.is_static:
+            raise InputError(f"pooling ({kind}) is for encoders; static vectors are the mean of their tokens")
         if kind == "cls" and self.config.direction != "both":
             raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
         return kind
