@@ -74,7 +74,9 @@ def test_a_text_of_thousands_of_tokens_is_read_whole(static, tokenizer, tmp_path
     write_static(static(False), tmp_path / "static")
     vectors, _ = vectors_by_torch(tmp_path / "static", [HUGE])
     assert len(tokenizer.ids(HUGE)) > 5_000
-    np.testing.assert_allclose(vectors, read_static(tmp_path / "static").embed([HUGE]), rtol=0, atol=1e-6)
+
+    # Sums of so many numbers in float32 differ by their order.
+    np.testing.assert_allclose(vectors, read_static(tmp_path / "static").embed([HUGE]), rtol=0, atol=2e-5)
 
 
 def test_a_text_has_the_same_vector_in_any_batch_and_rows(static, tokenizer, tmp_path):
