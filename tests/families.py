@@ -2,6 +2,6 @@
 
 from bothways.model.families import FAMILIES
 
-# XLM-RoBERTa is RoBERTa with another vocabulary; a one-way model fills no masks.
-ENCODERS = [name for name in FAMILIES if name not in ("xlm-roberta", "bothways-oneway")]
+# XLM-RoBERTa is RoBERTa with another vocabulary; a one-way model fills no masks; static vectors have no layers.
+ENCODERS = [name for name in FAMILIES if name not in ("xlm-roberta", "bothways-oneway", "static")]
 ABSOLUTE = [name for name in ENCODERS if not name.startswith("deberta")]  # without relative positions

@@ -284,6 +284,12 @@ def test_our_config_written_in_their_keys_reads_back_the_same(model_type):
         | {
             "relative_positions": RelativePositionsConfig(max_distance=61, buckets=12, shared=True, norm=True, kernel=3)
         },
+        "static": {
+            "num_hidden_layers": 0,
+            "num_attention_heads": 1,
+            "intermediate_size": 1,
+            "attention_probs_dropout_prob": 0.0,
+        },
         "modernbert": {"pooler_act": "gelu_tanh", "pooling": "mean", "classifier_dropout": 0.4}
         | {"attention_window": 5, "full_attention_every": 2, "rotary_theta": 700.0, "rotary_theta_window": 30.0},
     }[model_type]

@@ -145,7 +145,7 @@ class EncoderConfig:
 
     vocab_size: int = 30522
     hidden_size: int = 768
-    num_hidden_layers: int = 12
+    num_hidden_layers: int = 12  # 0: static vectors, a table of tokens without positions and segments
     num_attention_heads: int = 12
     attention_head_size: int | None = None  # None: hidden_size / num_attention_heads; heads may have been pruned
     intermediate_size: int = 3072
@@ -187,7 +187,9 @@ class EncoderConfig:
         for field, kind in get_type_hints(type(self)).items():
             value = getattr(self, field)
             _check_type(field, value, kind)
-            check_range(field, value)
+            # An encoder has a layer at least, which static vectors do without.
+            if field != "num_hidden_layers" or not self.is_static:
+                check_range(field, value)
 
         for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             rate = getattr(self, field)
@@ -214,6 +216,12 @@ class EncoderConfig:
         # Both halves read the same word vectors, without a projection.
         if self.embedding_size != self.hidden_size // 2:
             raise InputError(f"direction 'halves' needs embedding_size {self.hidden_size // 2}, the width of a half")
+
+    @property
+    def is_static(self) -> bool:
+        """Whether a token has the same vector in every text: nothing tells its place, and no layer reads the others."""
+        has_places = self.position_embedding != "none" or self.relative_positions is not None or self.type_vocab_size
+        return self.num_hidden_layers == 0 and not has_places
 
     @property
     def has_bert_layout(self) -> bool:

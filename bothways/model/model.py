@@ -46,7 +46,7 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         self.num_outputs = dict(heads or {})
-        self.encoder = TwoStackEncoder(config) if config.direction == "halves" else Encoder(config)
+        self.encoder = build_encoder(config)
         # Global tokens depend on the task: Longformer has them on the question, or on [CLS].
         for positions in self.encoder.positions:
             positions.heads = frozenset(self.num_outputs)
@@ -95,6 +95,15 @@ class Model(nn.Module):
             x_TH = self.pooler(x_TH)
         scores: Tensor = self.heads[name](x_TH)
         return scores
+
+
+def build_encoder(config: EncoderConfig) -> Encoder:
+    """The encoder with this config."""
+    if config.is_static:
+        from bothways.model.static import StaticEncoder
+
+        return StaticEncoder(config)
+    return TwoStackEncoder(config) if config.direction == "halves" else Encoder(config)
 
 
 def build_head(name: str, config: EncoderConfig, num_outputs: int) -> nn.Module:

@@ -182,7 +182,7 @@ class TextTask(TrainingTask):
             asked = self.settings.pooling == "pair"
             return [HeadInput("pair")] if asked else [HeadInput("distance"), HeadInput("pair")]
         layers = math.ceil(KEPT_LAYERS * self.pretrained.model.config.num_hidden_layers)
-        mean = [HeadInput("mean", layers), HeadInput("mean")]
+        mean = [HeadInput("mean", layers), HeadInput("mean")] if layers else [HeadInput("mean")]
         if self.settings.pooling == "auto":
             return mean if self.pretrained.pooling == "mean" else [HeadInput("cls"), *mean[::-1]]
         return [HeadInput("cls")] if self.settings.pooling == "cls" else mean
@@ -250,10 +250,12 @@ class TextTask(TrainingTask):
             return self.reads.pooling if self.reads.pooling in PAIR_FEATURES else None
         if self.settings.pooling == "pair":
             return "pair"
-        has_vectors = self.pretrained.pooling == "mean" and self.pretrained.normalized
+        is_static = self.pretrained.model.config.is_static
+        has_vectors = self.pretrained.pooling == "mean" and (self.pretrained.normalized or is_static)
         if self.tables["train"].pairs is None or not has_vectors or self.settings.pooling != "auto":
             return None
-        return "pair" if len(self.tables["train"]) <= MAX_SEPARATE else None
+        # Static vectors of both texts read together would not tell which word is of which text.
+        return "pair" if is_static or len(self.tables["train"]) <= MAX_SEPARATE else None
 
     def with_targets(self, targets: Mapping[str, np.ndarray]) -> Self:
         """This task with encoded texts and these targets."""

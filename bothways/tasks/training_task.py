@@ -21,7 +21,7 @@ from bothways.tasks.batch_plan import Examples, compute_outputs
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions, Scores
 from bothways.tasks.task import Evaluator
-from bothways.tasks.windows import Long, WindowPolicy
+from bothways.tasks.windows import Long, WindowPolicy, window_of
 from bothways.text.batch import Batch
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
@@ -406,7 +406,10 @@ def describe_lengths(lengths: Sequence[int], of: str = "tokens") -> str:
 
 def text_reader(windows: tuple[int, int, Long], model: Checkpoint) -> tuple[Tokenizer, WindowPolicy]:
     """How a model reads texts in training. windows: as the settings have them."""
-    return model.need_tokenizer(), WindowPolicy(*windows, max_length=model.model.config.max_position_embeddings)
+    size, overlap, long = windows
+    config = model.model.config
+    policy = WindowPolicy(window_of(config, size, long), overlap, long, max_length=config.max_position_embeddings)
+    return model.need_tokenizer(), policy
 
 
 def check_task(teacher: Checkpoint, task: str, source: object) -> None:

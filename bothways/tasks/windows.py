@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, RowsError, shorten
 from bothways.base.log import logger
+from bothways.model.config import EncoderConfig
 from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.encoding import MIN_WINDOW_TEXT, Encoding, Part, SlidingText, slide
 
@@ -109,6 +110,15 @@ NUM_SPECIALS = 2  # [CLS] and [SEP] of a single text
 SMALLEST_WINDOW = NUM_SPECIALS + 1
 WINDOW = 512  # tokens, by default
 OVERLAP = 128  # text tokens that two windows share, by default
+
+
+def window_of(config: EncoderConfig, size: int, long: Long) -> int:
+    """The tokens of a window if `size` is asked for. Static vectors read whole texts, which costs them nothing more,
+    unless texts are to be cut or refused."""
+    longest = config.max_position_embeddings
+    if config.is_static and long == "windows":
+        return longest
+    return size
 
 
 @dataclass(frozen=True)

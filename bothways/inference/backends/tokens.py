@@ -19,7 +19,7 @@ from bothways.inference.reading import ReadOptions, Rows, check_names, trained_w
 from bothways.model.config import EncoderConfig, encodes_separately
 from bothways.tasks import task_from_heads
 from bothways.tasks.pooling import Pooling, pool_windows, pooling_name
-from bothways.tasks.windows import WindowPolicy, is_truncated
+from bothways.tasks.windows import WindowPolicy, is_truncated, window_of
 from bothways.text.batching import without_garbage_collection
 from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.encoding import Encoding
@@ -34,10 +34,11 @@ class TokenBackend(Backend):
     config: EncoderConfig
 
     def set_windows(self, window: int | None) -> None:
-        """window: the default window size; None means as in fine-tuning, else 512."""
-        self.window_policy = trained_window_policy(
-            self.description.settings, self.config.max_position_embeddings, window
-        )
+        """window: the default window size; None means as in fine-tuning, else 512; of static vectors, whole texts."""
+        policy = trained_window_policy(self.description.settings, self.config.max_position_embeddings, window)
+        if window is None:
+            policy = policy.changed(size=window_of(self.config, policy.size, policy.long), overlap=policy.overlap)
+        self.window_policy = policy
         self.truncated_texts = 0
         self._lock = Lock()  # around the count above
 
@@ -55,6 +56,14 @@ class TokenBackend(Backend):
     def size_facts(self, vocabulary: int) -> dict[str, Any]:
         """The size of the model. vocabulary: number of its parameters."""
         config = self.config
+        if config.is_static:
+            return {
+                "model": f"static vectors of size {config.hidden_size}",
+                "parameters": vocabulary,
+                "vocabulary": config.vocab_size,
+                "heads": ", ".join(self.heads) or "none",
+            }
+
         heads = format_count(config.num_attention_heads, "head")
         size = f"{format_count(config.num_hidden_layers, 'layer')} x {config.hidden_size}, {heads}"
         return {
@@ -156,6 +165,8 @@ class TokenBackend(Backend):
     def pooling_kind(self, pooling: Pooling) -> str:
         """mean, max or cls. InputError if the model has no such pooling."""
         kind = pooling_name(pooling, self.description.pooling)
+        if kind != "mean" and self.config.is_static:
+            raise InputError(f"pooling ({kind}) is for encoders; static vectors are the mean of their tokens")
         if kind == "cls" and self.config.direction != "both":
             raise InputError("pooling 'cls' sees no other token in a one-directional model; use 'mean' or 'max'")
         return kind

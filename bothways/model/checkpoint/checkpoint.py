@@ -27,10 +27,16 @@ WORDS_UNREAD = "only Bothways reads the whole model; other libraries leave out i
 # --- load -------------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Checkpoint:
+def load(
+    path: str | PathLike[str],
+    *,
+    dtype: torch.dtype = torch.float32,
+    static: bool = False,
+) -> Checkpoint:
     """Load a checkpoint, the model of a run, a model of the hub by its name (hub.py), or an adapter with its model.
 
     dtype: data type of the parameters.
+    static: whether it may be static vectors, which can be fine-tuned, but have no layers.
 
     Ignored or unusual content is logged as a warning. If the checkpoint is replaced while it is read, it is read again,
     so that two checkpoints are never mixed. InputError for missing, malformed or unsupported files.
@@ -38,7 +44,13 @@ def load(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Ch
     >>> load("bothways-en").pooling
     'mean'
     """
-    return read_unchanged(path, lambda directory: read(directory, dtype))
+    loaded = read_unchanged(path, lambda directory: read(directory, dtype))
+    if loaded.model.config.is_static and not static:
+        raise InputError(
+            f"{path}: static vectors, which have no encoder; they embed texts and can be fine-tuned to classify or "
+            "regress; for all else, name an encoder, such as bothways-en"
+        )
+    return loaded
 
 
 def read(directory: Directory, dtype: torch.dtype) -> Checkpoint:

@@ -60,6 +60,7 @@ class ModelFiles:
     arrays: the weights, read on access.
     naming: how the arrays are named (formats/format.py).
     normalized: whether text vectors are scaled to length 1; None: as in modules.json.
+    pooling, tokenizer: see StoredModel.
     """
 
     directory: Directory
@@ -71,6 +72,8 @@ class ModelFiles:
     arrays: Mapping[str, Array]
     naming: Naming
     normalized: bool | None
+    pooling: str | None
+    tokenizer: Tokenizer | None
 
     @staticmethod
     def read(directory: Directory) -> "ModelFiles":
@@ -113,6 +116,8 @@ class ModelFiles:
             arrays=stored.read(ReadPlan(directory, family, config)),
             naming=stored.naming,
             normalized=stored.normalized,
+            pooling=stored.pooling,
+            tokenizer=stored.tokenizer,
         )
 
     @cached_property
@@ -268,7 +273,8 @@ class ModelFiles:
         """
         directory = self.directory
         commit = directory.commit
-        check_settings(directory, self.config.hidden_size, directory.warn)
+        if self.pooling is None:
+            check_settings(directory, self.config.hidden_size, directory.warn)
 
         # A head with one output is a regression, unless texts may have any number of labels.
         multi_label = self.hf_config.get("problem_type") == MULTI_LABEL
@@ -281,7 +287,7 @@ class ModelFiles:
             model_type=self.family.model_type,
             labels=self.names if has_labels else (),
             multi_label=multi_label,
-            pooling=read_pooling(directory),
+            pooling=self.pooling or read_pooling(directory),
             normalized=normalizes(directory) if self.normalized is None else self.normalized,
             metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
             words=self.read_words(),
@@ -300,6 +306,8 @@ class ModelFiles:
     def read_tokenizer(self) -> Tokenizer | None:
         """The tokenizer; None without its files. InputError if it does not belong to the model."""
         directory = self.directory
+        if self.tokenizer is not None:
+            return self.tokenizer
         if not any(map(directory.has, TOKENIZER_FILES)):
             return None
 

@@ -25,5 +25,6 @@ FAMILIES = Registry[FamilySpec](
         "deberta": "bothways.model.families.deberta:DEBERTA",
         "deberta-v2": "bothways.model.families.deberta:DEBERTA_V2",
         "bothways-oneway": "bothways.model.families.bert:ONE_WAY",
+        "static": "bothways.model.families.static:STATIC",
     },
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.device import choose_device, choose_dtype
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, flag
 from bothways.base.log import muted
 from bothways.base.progress import working
 from bothways.model.adapters.spec import AdapterSpec, check_supported
@@ -212,23 +212,42 @@ def make_plan(
 
     teacher = None
     if settings.teacher is not None:
-        teacher = checkpoint.load(settings.teacher)
+        teacher = checkpoint.load(settings.teacher, static=True)
         check_plain(teacher.model)
     return plan_of(rows, teacher, processes, budget=budget)
 
 
 def load_start(settings: FineTune) -> Checkpoint:
     """The model to start from. InputError if the task cannot use it."""
-    pretrained = checkpoint.load(settings.model)
+    task = TASKS[task_of(settings).name]
+    # Static vectors can tell classes and numbers, but not in which order words stand, or how far two texts agree.
+    pretrained = checkpoint.load(settings.model, static=task.labelled is not None)
+    if pretrained.model.config.is_static:
+        check_static(settings)
     if settings.keep_layers:
         pretrained = with_layers(pretrained, settings.keep_layers)
 
-    head = TASKS[task_of(settings).name].head
-    if head:
-        check_head_supported(pretrained, head, settings.model)
+    if task.head:
+        check_head_supported(pretrained, task.head, settings.model)
     else:
         check_plain(pretrained.model)
     return pretrained
+
+
+def check_static(settings: FineTune) -> None:
+    """InputError for an option about what static vectors lack."""
+    lacking = {
+        "keep_layers": (settings.keep_layers, "no layers"),
+        "adapter": (settings.adapter, "no layers that could be adapted"),
+        "quantize": (settings.quantize, "no layers that could be quantized"),
+        "pooling": (getattr(settings, "pooling", "") == "cls", "no state of [CLS]"),
+    }
+    for name, (value, lack) in lacking.items():
+        if value:
+            raise InputError(
+                f"{flag(name)}: {settings.model} is static vectors, which have {lack}; leave the option out, or name "
+                f"an encoder ({flag('model', 'bothways-en')})"
+            )
 
 
 def plan_of(

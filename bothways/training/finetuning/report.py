@@ -17,6 +17,7 @@ from bothways.settings.finetune import FineTune
 from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
+from bothways.tasks.windows import Long, window_of
 from bothways.training.finetuning.budget import LABEL_CHECK
 from bothways.training.finetuning.compare import Comparison
 from bothways.training.finetuning.plan import Plan
@@ -66,7 +67,8 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     issues = page.LabelIssues(cases=likely, num_examined=examined, note=note, criterion=criterion)
     log_label_issues(issues)
     is_checked = criterion != ""
-    window = min(plan.window, model.config.max_position_embeddings)
+    long: Long = "truncate" if plan.truncates else "windows"
+    window = min(window_of(model.config, plan.window, long), model.config.max_position_embeddings)
     sections: list[page.Section] = [
         *([content.table] if len(content.table.seeds) > 1 else []),
         *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),

@@ -154,7 +154,8 @@ def pooling_config(config: EncoderConfig, model_type: str, pooling: str | None) 
     family = FAMILIES[model_type]
     if config.pooler_act in NO_POOLER:
         family_act = family.defaults.get("pooler_act", "tanh")
-        config = config.replace(pooling="first", pooler_act=family_act)
+        family_pooling = family.defaults.get("pooling", "first")
+        config = config.replace(pooling=family_pooling, pooler_act=family_act)
 
     if pooling is None:
         return config

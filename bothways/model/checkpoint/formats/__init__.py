@@ -24,9 +24,10 @@ FORMATS = Registry[type[Format]](
         "bothways-int8": "bothways.model.checkpoint.formats.int8:Int8Format",
         "bothways-pruned": "bothways.model.checkpoint.formats.pruned:PrunedFormat",
         "bothways-mean-layer": "bothways.model.checkpoint.formats.mean_layer:MeanLayerFormat",
+        "bothways-static": "bothways.model.checkpoint.formats.static:TrainedStaticFormat",
         "bothways-linear": "bothways.model.checkpoint.formats.linear:LinearFormat",
         "bothways-packed": "bothways.model.checkpoint.formats.packed:PackedFormat",
-        STATIC: "bothways.model.checkpoint.formats.tfidf:StaticFormat",
+        STATIC: "bothways.model.checkpoint.formats.static:StaticFormat",
         "bothways-tfidf": "bothways.model.checkpoint.formats.tfidf:TfidfFormat",
     },
 )

@@ -16,6 +16,7 @@ from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.weights import Array
 from bothways.model.config import EncoderConfig
 from bothways.model.families import FamilySpec
+from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,8 @@ class StoredModel:
     pooler_act: input of a classification head, if the family's config has no key for it.
     normalized: whether text vectors are scaled to length 1; None: as in modules.json.
     changes: config fields for which the family's config has no key.
+    pooling: how text vectors are pooled; None: as in modules.json.
+    tokenizer: the tokenizer, if the format reads it; None: it is in the directory.
     """
 
     hf_config: Mapping[str, Any]
@@ -61,6 +64,8 @@ class StoredModel:
     pooler_act: str | None = None
     normalized: bool | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
+    pooling: str | None = None
+    tokenizer: Tokenizer | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Models without an encoder. Linear models over TF-IDF: their terms as JSON, their weights beside them. Static vectors:
-a table of vectors and a tokenizer, as model2vec stores them."""
+"""Linear models over TF-IDF, without an encoder: their terms as JSON, their weights beside them."""
 
 import json
 from pathlib import Path
@@ -17,7 +16,7 @@ from bothways.model.checkpoint.description import (
     Description,
     problem_type,
 )
-from bothways.model.checkpoint.directory import STATIC, Directory
+from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats.format import Format, StoredModel
 from bothways.model.checkpoint.weights import not_finite_error, write_weights
 from bothways.model.linear.tfidf import Tfidf, TfidfModel
@@ -32,15 +31,6 @@ class TfidfFormat(Format):
 
     def open(self, directory: Directory) -> StoredModel:
         raise no_encoder_error(directory.path, classifies=directory.config.get("problem_type") != "regression")
-
-
-class StaticFormat(Format):
-    model_type = STATIC
-
-    def open(self, directory: Directory) -> StoredModel:
-        raise InputError(
-            f"{directory.path}: static vectors, which have no encoder; name an encoder, such as bothways-en"
-        )
 
 
 def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
