@@ -78,7 +78,7 @@ def load_for(settings: Embed | Predict) -> Predictor:
 
 
 def _plan_vectors(settings: Embed, model: Predictor, source: JobSource) -> JobPlan:
-    inputs = read_texts_to_embed(settings, model)
+    inputs = read_texts_to_embed(settings, model, source)
     width = int(model.embed([], pooling=settings.pooling).shape[1])
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> writers.Vectors:

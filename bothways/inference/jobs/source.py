@@ -49,6 +49,11 @@ class JobSource:
         """The rows of the file."""
         return open_rows(as_path(self.file), self.encoding)
 
+    @property
+    def opened(self) -> str | Rows:
+        """The rows of the file, or the name of standard input."""
+        return STANDARD_INPUT if self.file == STANDARD_INPUT else self.rows
+
     def names(self, *, of_all_rows: bool) -> list[str]:
         """The names of its columns, in all rows or in the first ones."""
         if self.literal:
@@ -90,12 +95,12 @@ def check_is_one(settings: Embed | Predict) -> None:
     )
 
 
-def read_texts_to_embed(settings: Embed, model: Predictor) -> Iterator[LiveInput]:
+def read_texts_to_embed(settings: Embed, model: Predictor, source: JobSource) -> Iterator[LiveInput]:
     """The texts of a source. InputError if a row has two, and no setting chooses one of them."""
     trained = {} if settings.text_column else model.description.settings
-    names = resolve_columns(settings.file, settings, trained)
+    names = resolve_columns(source.opened, settings, trained)
     inputs = read_texts(
-        settings.file,
+        source.opened,
         text=names["text"],
         pair=names["pair"],
         encoding=settings.encoding,
@@ -111,7 +116,7 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
 
     if reads == "questions":
         return read_questions(
-            settings.file,
+            source.opened,
             question=settings.text_column,
             context=settings.pair_column,
             keep=[*kept],
@@ -119,9 +124,9 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
         )
 
     # Blocks of a resumable output must depend only on the rows, not on when they arrive.
-    names = resolve_columns(settings.file, settings, model.description.settings)
+    names = resolve_columns(source.opened, settings, model.description.settings)
     inputs = read_texts(
-        settings.file,
+        source.opened,
         **names,
         keep=[*kept],
         live=settings.out is None,

@@ -6,6 +6,7 @@ A row that cannot be read yields an InputError in its place, so that rows keep t
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag
@@ -39,7 +40,7 @@ LiveInput = InputOrError | None  # None: standard input has no further line yet
 
 
 def read_texts(
-    file: str,
+    source: str | Rows,
     *,
     text: str | None = None,
     pair: str | None = None,
@@ -49,6 +50,7 @@ def read_texts(
 ) -> Iterator[LiveInput]:
     """Stream the texts, and second texts if there are any, of a source (text/rows/rows.py) or standard input ("-").
 
+    source: a path, or its rows, which are open already.
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
     (text/data/columns.py) among the columns of the first 64 rows.
     keep: columns whose values are passed on; "text" for one text per line.
@@ -57,15 +59,15 @@ def read_texts(
 
     InputError if the source as a whole cannot be read, EmptyInput if it has no row.
     """
-    if file == "-":
+    if source == "-":
         refuse_column_names("standard input", text, pair)
         for row in read_standard_input(live, encoding):
             yield row if row is None or isinstance(row, InputError) else _model_input(*row, TEXT, keep)
         return
 
-    rows = open_rows(as_path(file), encoding)
+    rows = as_rows(source, encoding)
     if rows.form.is_text:
-        refuse_column_names(file, text, pair)
+        refuse_column_names(rows.source, text, pair)
         for row in rows.refuse_empty():
             yield row if isinstance(row, InputError) else _model_input(*row, TEXT, keep)
     else:
@@ -143,7 +145,7 @@ def _json_value(where: str, column: str, value: Any) -> Any:
 
 
 def read_questions(
-    file: str,
+    source: str | Rows,
     *,
     question: str | None = None,
     context: str | None = None,
@@ -152,15 +154,18 @@ def read_questions(
 ) -> Iterator[InputOrError]:
     """Stream questions and passages of a table or dataset, or of SQuAD's .json, with or without answers.
 
+    source: a path, or its rows, which are open already.
     Tables have columns question and context, or those named, and optionally id; the default id is the row number.
     InputError: see `read_texts`.
     """
-    if file == "-":
+    if source == "-":
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
 
-    rows = open_rows(as_path(file), encoding)
+    rows = as_rows(source, encoding)
     if rows.form.is_squad:
-        nodes = refuse_empty(question_nodes(as_path(file)), f"{file}: empty; SQuAD's JSON has at least one question")
+        assert isinstance(rows.source, Path)
+        expected = f"{rows.source}: empty; SQuAD's JSON has at least one question"
+        nodes = refuse_empty(question_nodes(rows.source), expected)
         yield from (_squad_question(*node, number, keep) for number, node in enumerate(nodes))
         return
 
@@ -195,24 +200,32 @@ def _squad_question(where: RowLocation, question: Any, passage: Any, number: int
 # --- the columns of a source ------------------------------------------------------------------------------------------
 
 
-def first_columns(file: str | TableSource, encoding: str | None = None) -> list[str]:
+def as_rows(source: str | TableSource | Rows, encoding: str | None = None) -> Rows:
+    """The rows of a source; those that are open already as they are."""
+    if isinstance(source, Rows):
+        return source
+    return open_rows(as_path(source) if isinstance(source, str) else source, encoding)
+
+
+def first_columns(source: str | TableSource | Rows, encoding: str | None = None) -> list[str]:
     """The names of the columns in the first rows of a source, or of standard input ("-")."""
-    if file == "-":
-        return ["text"]
-    return open_rows(as_path(file) if isinstance(file, str) else file, encoding).names()
+    return ["text"] if source == "-" else as_rows(source, encoding).names()
 
 
 def resolve_columns(
-    file: str | TableSource, settings: object, trained: Mapping[str, Any], roles: Sequence[str] = ("text", "pair")
+    source: str | TableSource | Rows,
+    settings: object,
+    trained: Mapping[str, Any],
+    roles: Sequence[str] = ("text", "pair"),
 ) -> dict[str, str | None]:
-    """For each role, the column that `settings` name as ROLE_column, else the one in `trained`, if the file has it.
+    """For each role, the column that `settings` name as ROLE_column, else the one in `trained`, if the source has it.
 
     trained: the columns that the model was fine-tuned with.
     """
     named = {role: getattr(settings, f"{role}_column", None) for role in roles}
     learned = {role: trained.get(f"{role}_column") for role in roles}
     needs_columns = any(learned[role] and not named[role] for role in roles)
-    existing = first_columns(file, getattr(settings, "encoding", None)) if needs_columns else []
+    existing = first_columns(source, getattr(settings, "encoding", None)) if needs_columns else []
     return {
         role: named[role] or (learned[role] if match_columns(learned[role] or "", existing) else None) for role in roles
     }

@@ -32,6 +32,7 @@ def read_sheet(path: Path, column: str | None, encoding: str | None) -> Iterator
     """The rows of an Excel workbook, or their errors. Empty cells are "", as in CSV."""
     if text_files.is_compressed(path):
         raise InputError(f"{path}: an .xlsx is compressed in itself; decompress this one first")
+    text_files.open_file(path).close()  # a missing file is no broken workbook
     records = ((number, cells, None) for number, cells in text_files.sheet_rows(path))
     yield from _header_rows(path, column, records)
 
