@@ -42,7 +42,7 @@ class Score:
         return Score(
             model=model,
             value=scores[metric] if value is None else value,
-            interval=scores[f"{metric}_interval"],
+            interval=scores.get(f"{metric}_interval"),
             resamples_B=scores.intervals.resamples[metric],
             num_units=scores.intervals.num_units,
         )
