@@ -49,66 +49,129 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     """
     task = plan.task
     rows = run.metrics()
-    model = selection.model.model
     shown = comparison.delivered(selection.scores)
-    teacher = selection.kept.teacher
-    folds = shown.folds
-    levels = {"baseline": shown.trivial}
-    unit = metric_unit(task.metric)
 
     if rows:
-        curves = draw_curves(rows, title=f"Fine-tuning, {task.name}", levels=levels, metric=task.metric, unit=unit)
+        curves = draw_curves(
+            rows,
+            title=f"Fine-tuning, {task.name}",
+            levels={"baseline": shown.trivial},
+            metric=task.metric,
+            unit=metric_unit(task.metric),
+        )
         curves.write(run.directory / "curves.svg")
+
     content = content_of(plan, selection, shown)
-    doubtful, examined = check_labels(plan, content.unseen)
-    note = "" if examined == sum(map(task.report.num_rows, task.data)) else content.note
-    likely = [case for case in doubtful if case.is_likely]
-    criterion = task.report.label_issue_criterion
-    issues = page.LabelIssues(cases=likely, num_examined=examined, note=note, criterion=criterion)
+    doubtful, num_examined = check_labels(plan, content.unseen)
+    is_complete = num_examined == sum(map(task.report.num_rows, task.data))
+    issues = page.LabelIssues(
+        cases=[case for case in doubtful if case.is_likely],
+        num_examined=num_examined,
+        note="" if is_complete else content.note,
+        criterion=task.report.label_issue_criterion,
+    )
     log_label_issues(issues)
-    is_checked = criterion != ""
-    long: Long = "truncate" if plan.truncates else "windows"
-    window = min(window_of(model.config, plan.window, long), model.config.max_position_embeddings)
-    sections: list[page.Section] = [
-        *([content.table] if len(content.table.seeds) > 1 else []),
-        *([compare(task, content.scores[0], comparison, teacher, result)] if comparison.baselines else []),
-        *([page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit)] if rows else []),
-        *(task.report.sections(content.predictions) if content.predictions.where else []),
-        *([issues] if is_checked else []),
-        page.TokenLengths(split="train", sizes=task.report.lengths("train"), window=window, truncated=plan.truncates),
-    ]
-    refused = [*filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])]
-    compared = comparison.warnings if comparison.baselines else []
-    warnings = [*dict.fromkeys(refused), *compared, *content.warnings, *task.report.warnings]
-    if plan.unscored:
-        content = replace(content, scores=[])
-        warnings = [plan.unscored, *task.report.warnings]
+
     columns = task.report.columns(content.predictions) if content.predictions.where else {}
-    parts = ["pair"] if "pair" in columns else task.report.label_issue_parts
-    kinds = dict[str, dict[str, str]]()
-    rows_of = "every row, by the model of the other folds" if folds else f"each row of {result['split']}"
+    sections = page_sections(plan, selection, comparison, content=content, issues=issues, rows=rows, result=result)
+    rows_of = "every row, by the model of the other folds" if shown.folds else f"each row of {result['split']}"
     report = page.Page(
         title=f"{run.directory.name}: {task.name}",
         subtitle=description(plan, result.get("delivered")),
-        scores=content.scores,
+        scores=[] if plan.unscored else content.scores,
         sections=sections,
-        warnings=warnings,
-        facts=[*teacher_facts(task, teacher), *run_facts(plan.settings, run)],
+        warnings=page_warnings(plan, comparison, content, result),
+        facts=[*teacher_facts(task, selection.kept.teacher), *run_facts(plan.settings, run)],
         files=[
             *([(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else []),
-            *([(LABEL_ERRORS, "rows for which another label is more probable, as a table")] if is_checked else []),
+            *(
+                [(LABEL_ERRORS, "rows for which another label is more probable, as a table")]
+                if issues.criterion
+                else []
+            ),
         ],
     )
     page.write(report, run.directory / REPORT)
+    write_tables(task, run, content.predictions, columns=columns, doubtful=doubtful)
+
+
+def page_sections(
+    plan: Plan,
+    selection: Selection,
+    comparison: Comparison,
+    *,
+    content: "Content",
+    issues: page.LabelIssues,
+    rows: Sequence[Mapping[str, Any]],
+    result: Mapping[str, Any],
+) -> list[page.Section]:
+    """The sections of the report page.
+
+    content: what differs between seeds and folds.
+    issues: likely label errors.
+    rows: of the metrics of the run.
+    result: of the run.
+    """
+    task = plan.task
+    config = selection.model.model.config
+    long: Long = "truncate" if plan.truncates else "windows"
+    window = min(window_of(config, plan.window, long), config.max_position_embeddings)
+    sections: list[page.Section] = []
+
+    if len(content.table.seeds) > 1:
+        sections.append(content.table)
+    if comparison.baselines:
+        sections.append(compare(task, content.scores[0], comparison, selection.kept.teacher, result))
+    if rows:
+        unit = metric_unit(task.metric)
+        sections.append(page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit))
+    if content.predictions.where:
+        sections += task.report.sections(content.predictions)
+    if issues.criterion:
+        sections.append(issues)
+
+    sizes = task.report.lengths("train")
+    sections.append(page.TokenLengths(split="train", sizes=sizes, window=window, truncated=plan.truncates))
+    return sections
+
+
+def page_warnings(plan: Plan, comparison: Comparison, content: "Content", result: Mapping[str, Any]) -> list[str]:
+    """The warnings at the top of the report page: what is not delivered first."""
+    about_rows = plan.task.report.warnings
+    if plan.unscored:
+        return [plan.unscored, *about_rows]
+
+    refused = filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])
+    compared = comparison.warnings if comparison.baselines else []
+    return [*dict.fromkeys(refused), *compared, *content.warnings, *about_rows]
+
+
+def write_tables(
+    task: TrainingTask,
+    run: Run,
+    predictions: Predictions,
+    *,
+    columns: Mapping[str, list[Any]],
+    doubtful: Sequence[page.LabelIssue],
+) -> None:
+    """Write predictions.csv and the likely label errors, for tasks that have them.
+
+    columns: of predictions.csv; empty: none.
+    doubtful: rows for which another label is more probable.
+    """
+    kinds = dict[str, dict[str, str]]()
     if columns:
-        other = task.report.other_columns(content.predictions.where, columns)
+        other = task.report.other_columns(predictions.where, columns)
         kinds[PREDICTIONS] = page.column_kinds(other)
-        page.write_predictions(columns | other, run.directory / PREDICTIONS)
-    if is_checked:
-        table = page.issue_columns(doubtful, among=content.predictions.where, parts=parts)
+        page.write_predictions({**columns, **other}, run.directory / PREDICTIONS)
+
+    if task.report.label_issue_criterion:
+        parts = ["pair"] if "pair" in columns else task.report.label_issue_parts
+        table = page.issue_columns(doubtful, among=predictions.where, parts=parts)
         other = task.report.other_columns([case.where for case in doubtful], table)
         kinds[LABEL_ERRORS] = page.column_kinds(other)
         page.write_predictions(table | other, run.directory / LABEL_ERRORS)
+
     if any(kinds.values()):
         run.update_metadata(column_kinds=kinds)
 
