@@ -246,7 +246,7 @@ def check_static(settings: FineTune) -> None:
         if value:
             raise InputError(
                 f"{flag(name)}: {settings.model} is static vectors, which have {lack}; leave the option out, or name "
-                f"an encoder ({flag('model', 'bothways-en')})"
+                "an encoder, such as bothways-en"
             )
 
 

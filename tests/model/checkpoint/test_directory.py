@@ -26,6 +26,7 @@ from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.model.families import FAMILIES
 from bothways.model.int8 import Int8Linear, replace_linears
+from bothways.model.linear.static_vectors import StaticVectors, VectorTable, write_static
 from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
 PACKAGE = Path(bothways.__file__).parent
@@ -140,8 +141,13 @@ def save_all_formats(make_model, tokenizer, plain, folder):
     )
     pruned = make_model("bert", {"classes": 3}, num_attention_heads=2, attention_head_size=12)
     name, size = "encoder.layers.0.attention.output", words.model.config.hidden_size
+    rows_VH = np.random.default_rng(0).normal(size=(len(tokenizer), 12)).astype(np.float32)
+    write_static(StaticVectors(tokenizer, VectorTable(rows_VH)), folder / "model2vec")
+    static = checkpoint.load(folder / "model2vec", static=True)
+
     made = {
         "bothways-mean-layer": mean,
+        "bothways-static": new_head.with_head(static, "classes", ("n", "y"), seed=0),
         "bothways-linear": distance,
         "bothways-pruned": Checkpoint(pruned, tokenizer, labels=("a", "b", "c")),
         "bothways-int8": replace(words, model=replace_linears(words.model, {name: Int8Linear(size, size)})),
