@@ -265,7 +265,7 @@ def test_the_error_for_an_unknown_kind_of_model_lists_the_known_ones(directory, 
         directory,
         f"model_type {kind!r}",
         "albert, bert, ",
-        ", modernbert, roberta, xlm-roberta",
+        ", modernbert, roberta, static, xlm-roberta",
     )
 
 
