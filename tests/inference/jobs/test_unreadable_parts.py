@@ -189,14 +189,14 @@ def test_a_link_to_nothing_and_a_file_of_another_user_are_skipped(tmp_path, monk
     write(tmp_path / "in" / "1.csv", ["the cat"])
     write(tmp_path / "in" / "2.csv", ["secret"])
     (tmp_path / "in" / "3.csv").symlink_to(tmp_path / "nothing")
-    real = source.read_texts
+    real = source.open_rows
 
-    def refusing(file, **options):
-        if file.endswith("2.csv"):
-            raise PermissionError(13, "Permission denied", file)
-        yield from real(file, **options)
+    def refusing(file, encoding):
+        if file.name == "2.csv":
+            raise PermissionError(13, "Permission denied", str(file))
+        return real(file, encoding)
 
-    monkeypatch.setattr(source, "read_texts", refusing)
+    monkeypatch.setattr(source, "open_rows", refusing)
     journal, _ = embed(tmp_path / "in", tmp_path / "out", text_column="text", on_error="skip")
     assert (journal.results, journal.set_aside) == (1, 2)
     assert "fix its permissions" in records(tmp_path / "out")[1]["unread"]
