@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag, format_count
 from bothways.base.log import logger
@@ -35,7 +37,7 @@ from bothways.text.rows.annotation_files import (
     has_annotations,
     is_annotation_file,
     layouts_message,
-    read_annotation_file,
+    read_annotations,
 )
 from bothways.text.rows.json_tables import is_json_table
 from bothways.text.rows.row_errors import OnError, RowErrors
@@ -149,7 +151,7 @@ def read_tagged(
     row_errors = errors or RowErrors()
     if not isinstance(path, MemoryTable) and (is_annotation_file(path) or file_type(path) == ".json"):
         is_table = is_json_table(path) and not is_annotation_file(path)
-        rows = read_rows(path, row_errors) if is_table else read_annotation_file(path)
+        rows = read_rows(path, row_errors, encoding) if is_table else _annotations(path, row_errors, encoding)
         rows = annotations.accepted_rows(path, rows, row_errors)
         if not rows or _has_words(rows[0][1], words):
             sentences = _tagged_rows(path, rows, words, tags=tags, errors=row_errors, scheme=scheme)
@@ -176,6 +178,17 @@ def read_tagged(
         for note in row_errors.notes(len(sentences)):
             logger.warning(f"{path}: {note}")
     return sentences
+
+
+def _annotations(path: Path, errors: RowErrors, encoding: str | None) -> list[tuple[RowLocation, Any]]:
+    """The rows of an annotation file. The errors of rows that cannot be read go to `errors`."""
+    rows: list[tuple[RowLocation, Any]] = []
+    for row in read_annotations(path, encoding):
+        if isinstance(row, InputError):
+            errors(row)
+        else:
+            rows.append(row)
+    return rows
 
 
 def has_tag_columns(

@@ -120,55 +120,70 @@ def _objects(row: TableRow, name: str) -> list[TableRow]:
     return [value for value in values if isinstance(value, Mapping)]
 
 
-def read_annotation_file(path: Path) -> list[tuple[RowLocation, TableRow]]:
-    """(location, row) for each row of a .json or .jsonl; pairs and documents of spaCy are unpacked."""
-    elements = _json_lines(path) if file_type(path) == ".jsonl" else _json_elements(path)
-    unpacked = [(where, row) for where, element in elements for row in _unpacked(element)]
-    return [(where.with_id(row) if isinstance(row, Mapping) else where, row) for where, row in unpacked]
+def read_annotations(path: Path, encoding: str | None = None) -> Iterator[tuple[RowLocation, Any] | InputError]:
+    """(location, value) of each row of a .json or .jsonl, or its error; pairs and documents of spaCy are unpacked.
+
+    A row may be any value of JSON, since only the readers of a row know which they accept.
+    """
+    elements = _json_lines(path, encoding) if file_type(path) == ".jsonl" else _json_elements(path, encoding)
+    for element in elements:
+        if isinstance(element, InputError):
+            yield element
+            continue
+
+        where, value = element
+        for row in _unpacked(value):
+            yield where.with_id(row) if isinstance(row, Mapping) else where, row
 
 
-def _json_elements(path: Path) -> list[tuple[RowLocation, Any]]:
+def _json_elements(path: Path, encoding: str | None) -> Iterator[tuple[RowLocation, Any] | InputError]:
     """(location, value) of each row of a .json; of each line, if it holds JSON lines."""
+    content = read_bytes(path)
     try:
-        content = json.loads(read_bytes(path))
+        value = json.loads(content.decode(encoding) if encoding and not content.startswith(BOM_UTF8) else content)
     except (ValueError, RecursionError) as error:
         # json's message where a second value follows the first: a second line.
         if is_annotation_file(path) and str(error).startswith("Extra data"):
-            return _json_lines(path)
+            yield from _json_lines(path, encoding)
+            return
         raise InputError(
             f"{path}: not readable as JSON ({error}); give a list of annotated texts, or a .jsonl with one per line"
         ) from None
 
-    rows = _file_rows(content)
+    rows = _file_rows(value)
     if not rows:
-        shown = "an empty list" if rows == [] else f"{type(content).__name__}, not a list"
+        shown = "an empty list" if rows == [] else f"{type(value).__name__}, not a list"
         raise InputError(f"{path}: holds {shown}; {layouts_message()}")
-    return [(RowLocation(path, number), row) for number, row in enumerate(rows)]
+    for number, row in enumerate(rows):
+        yield RowLocation(path, number), row
 
 
-def _json_lines(path: Path) -> list[tuple[RowLocation, Any]]:
-    """(location, value) of each line that is not blank. InputError for the first that is not JSON."""
-    rows: list[tuple[RowLocation, Any]] = []
-    for line in decoded_lines(path):
-        if not line.text.strip():
-            continue
+def _json_lines(path: Path, encoding: str | None) -> Iterator[tuple[RowLocation, Any] | InputError]:
+    """(location, value) of each line that is not blank, or its error."""
+    lines = (line for line in decoded_lines(path, encoding) if line.text.strip())
+    for number, line in enumerate(lines):
+        where = RowLocation(path, number, line.number)
         if line.error:
-            raise line.error
+            yield line.error
+            continue
 
-        where = RowLocation(path, len(rows), line.number)
         try:
-            rows.append((where, json.loads(line.text)))
+            yield where, json.loads(line.text)
         except (ValueError, RecursionError) as error:
-            raise RowError(where, f"not readable as JSON ({error}); fix the line") from None
-    return rows
+            yield RowError(where, f"not readable as JSON ({error}); fix the line")
 
 
-def text_rows(path: Path) -> Iterator[RowOrError]:
+def text_rows(path: Path, encoding: str | None = None) -> Iterator[RowOrError]:
     """The rows of an annotation file as rows of a table, or their errors.
 
     A task of Label Studio, with annotations or without, has its text as the column "text".
     """
-    for where, row in read_annotation_file(path):
+    for element in read_annotations(path, encoding):
+        if isinstance(element, InputError):
+            yield element
+            continue
+
+        where, row = element
         if not isinstance(row, Mapping):
             yield RowError(where, f"holds {type(row).__name__}, not an object; {layouts_message()}")
         elif isinstance(row.get("data"), Mapping):

@@ -255,7 +255,7 @@ def _read_saved(source: Path, column: str | None, encoding: str | None) -> Itera
 
 
 def _read_annotated(source: Path, column: str | None, encoding: str | None) -> Iterator[RowOrError]:
-    yield from text_rows(source)
+    yield from text_rows(source, encoding)
 
 
 def _read_lines(source: Path, column: str | None, encoding: str | None) -> Iterator[RowOrError]:

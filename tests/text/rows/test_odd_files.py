@@ -16,8 +16,9 @@ import pytest
 
 from bothways.base.errors import InputError, RowError
 from bothways.text.corpus.documents import Corpus
-from bothways.text.data.examples import read_table
+from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.model_inputs import read_texts
+from bothways.text.rows.row_errors import RowErrors
 from bothways.text.rows.rows import open_rows, read_rows
 from tests.text.data.test_real_exports import workbook
 
@@ -262,3 +263,18 @@ def test_a_file_of_another_kind_is_noticed_in_every_way_of_reading(name, write, 
     for read in ways:
         with pytest.raises(InputError, match="50 rows in a row cannot be read; is it the right file"):
             read()
+
+
+def test_a_broken_line_among_annotated_texts_is_the_error_of_a_row(write):
+    """The first line shows that the texts are annotated; the others keep their numbers."""
+    first, last = (json.dumps({"text": text, "label": [[0, 3, "X"]]}) for text in COLUMNS["text"])
+    file = write("lines.json", f"{first}\n{{broken\n\n{last}\n")
+    inputs, errors = streamed(file)
+    assert [(row.text, row.line) for row in inputs] == [("first text", 1), ("second text", 4)]
+    assert [(error.where.row, error.where.line) for error in errors] == [(1, 2)]
+    assert [*Corpus((file,), on_error="skip").documents()] == COLUMNS["text"]
+    assert read_table(file, need_labels=False, on_error="skip").texts == COLUMNS["text"]
+
+    row_errors = RowErrors("skip")
+    sentences = read_tagged(file, errors=row_errors)
+    assert [sentence.where.row for sentence in sentences] == [0, 2] and row_errors.count == 1
