@@ -70,7 +70,7 @@ STAGES = {  # settings, and places in the order of a run
     ),
 }
 
-SOME = {  # soak/test_finetune_kills.py has all places, of "all rows" too
+SOME = {  # soak/test_finetune_kills.py has all places, of "all rows" and "few" too
     "int8": [
         "before training.finetuning.training:round_table",  # between the phases
         "after training.finetuning.deliver:finalize_all",
@@ -79,10 +79,6 @@ SOME = {  # soak/test_finetune_kills.py has all places, of "all rows" too
         "before training.finetuning.seeds:score",
         "before training.finetuning.select:mean_scores",
         "before training.finetuning.compare:lead_on_dev",
-    ],
-    "few": [
-        "before training.finetuning.seeds:score 3",
-        "before training.finetuning.finetune:compare_trained",
     ],
 }
 
