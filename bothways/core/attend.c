@@ -15,7 +15,11 @@ typedef struct {
     size_t column;             // of the head's first output among those of all heads
     size_t query_stride, stride, out_stride;  // numbers from one row to the next; of keys as of values
     size_t R, S, D;            // D is a multiple of 16
+    size_t own, gap;           // keys and values from `own` on stand `gap` rows later: those of a statement itself
 } Head;
+
+// The row of a key and value. Other statements may stand between a text and a statement behind it.
+INLINE size_t key_row(const Head *head, size_t s) { return s < head->own ? s : s + head->gap; }
 
 // A vector of outputs of a query, from output d on.
 INLINE void store_out(const Head *head, size_t row, size_t d, vf x) {
@@ -103,9 +107,10 @@ static void attend_float32(const Head *head, float *memory) {
     float *q = weights + ROWS * padded;       // [ROWS, D]
 
     for (size_t s = 0; s < S; s++) {
-        const float *key = (const float *)head->keys + s * head->stride;
+        size_t row = key_row(head, s);
+        const float *key = (const float *)head->keys + row * head->stride;
         for (size_t d = 0; d < D; d++) keys[d * padded + s] = key[d];
-        memcpy(values + s * D, (const float *)head->values + s * head->stride, 4 * D);
+        memcpy(values + s * D, (const float *)head->values + row * head->stride, 4 * D);
     }
     for (size_t d = 0; d < D; d++)
         for (size_t s = S; s < padded; s++) keys[d * padded + s] = 0;
@@ -158,7 +163,7 @@ static void pack_keys(const Head *head, size_t padded, uint32_t *panels) {
         for (size_t d = 0; d < D; d += 32) {
             __m512i words[16];
             for (size_t i = 0; i < 16; i++) {
-                const uint16_t *key = (const uint16_t *)head->keys + (s + i) * head->stride + d;
+                const uint16_t *key = (const uint16_t *)head->keys + key_row(head, s + i) * head->stride + d;
                 words[i] = s + i < S ? _mm512_loadu_si512(key) : _mm512_setzero_si512();
             }
             transpose(words);
@@ -172,10 +177,12 @@ static void pack_values(const Head *head, size_t padded, uint32_t *panels) {
     size_t D = head->D, S = head->S;
     for (size_t s = 0; s < padded; s += 2)
         for (size_t d = 0; d < D; d += W) {
-            const uint16_t *value = (const uint16_t *)head->values + s * head->stride + d;
+            const uint16_t *values = (const uint16_t *)head->values + d;
+            const uint16_t *value = values + key_row(head, s) * head->stride;
+            const uint16_t *next = values + key_row(head, s + 1) * head->stride;
             vu first = {0}, second = {0};
             if (s < S) first = __builtin_convertvector(*(const vh_any *)value, vu);
-            if (s + 1 < S) second = __builtin_convertvector(*(const vh_any *)(value + head->stride), vu);
+            if (s + 1 < S) second = __builtin_convertvector(*(const vh_any *)next, vu);
             *(vu_any *)(panels + d / 32 * padded / 2 * 32 + s / 2 * 32 + d % 32) = first | second << 16;
         }
 }

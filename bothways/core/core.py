@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from threading import local
 from typing import Any
 
@@ -25,6 +26,7 @@ from bothways.core.layout import (
     parameter_shapes,
 )
 from bothways.core.library import LONG, Core
+from bothways.core.statements import CoreAdapter
 from bothways.core.structures import (
     Array,
     CFormat,
@@ -35,6 +37,7 @@ from bothways.core.structures import (
     CRaggedBatch,
     address,
 )
+from bothways.text.statements import StatementBatch
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
 NUMBERS: dict[str, Any] = {  # of packed weights; numpy lacks bfloat16
@@ -65,6 +68,18 @@ class Int8Scales:
         self.input_zero = np.zeros(1, np.float32)
         self.sum_scale = np.zeros(outputs, np.float32)
         self.offset = np.zeros(outputs, np.int32)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Texts and the statements behind them, as encode.c has them.
+
+    starts: each part's first token, and the end of the last one, int64 [P + 1].
+    first_parts: each text's first part, and the number of parts, int64 [N + 1].
+    """
+
+    starts: NDArray[np.int64]
+    first_parts: NDArray[np.int64]
 
 
 class CoreEncoder:
@@ -237,17 +252,59 @@ class CoreEncoder:
 
         InputError for what is out of range.
         """
+        lengths_N = np.asarray(lengths, np.int64)
+        rows_R = None if rows_R is None else np.ascontiguousarray(rows_R, np.int64)
+        return self._compute(words_VE, ids_T, segments_T, lengths_N, rows_R, threads)
+
+    def read_statements(
+        self,
+        words_VE: Array,
+        ids_T: NDArray[np.int32],
+        batch: StatementBatch,
+        adapter: CoreAdapter | None = None,
+        threads: int = 1,
+    ) -> Array:
+        """The last hidden states [T, H] of texts and of the statements behind them.
+
+        words_VE: a table of words, of which ids_T, those of the batch, are rows.
+        adapter: of the statements.
+
+        InputError for what is out of range.
+        """
+        first_parts = batch.first_parts
+        starts = batch.starts
+        lengths_N = np.diff(starts[first_parts])
+        return self._compute(
+            words_VE,
+            ids_T,
+            batch.segments_T if self.layout.segments else None,
+            lengths_N,
+            rows_R=None,
+            threads=threads,
+            parts=Parts(starts, first_parts),
+            adapter=adapter,
+        )
+
+    def _compute(
+        self,
+        words_VE: Array,
+        ids_T: NDArray[np.int32],
+        segments_T: NDArray[Any] | None,
+        lengths_N: NDArray[np.int64],
+        rows_R: NDArray[np.int64] | None,
+        threads: int,
+        parts: Parts | None = None,
+        adapter: CoreAdapter | None = None,
+    ) -> Array:
         words_VE = np.ascontiguousarray(words_VE, np.float32)
         ids_T = np.ascontiguousarray(ids_T, np.int32)
         segments_T = None if segments_T is None else np.ascontiguousarray(segments_T, np.int32)
-        rows_R = None if rows_R is None else np.ascontiguousarray(rows_R, np.int64)
         self._check_shapes(words_VE, ids_T, segments_T)
 
-        lengths = np.asarray(lengths, np.int64)
-        starts = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=starts[1:])
+        starts = np.zeros(len(lengths_N) + 1, np.int64)
+        np.cumsum(lengths_N, out=starts[1:])
         num_tokens = len(ids_T)
-        longest = max(0, int(lengths.max(initial=0)))
+        longest = max(0, int(lengths_N.max(initial=0)))
 
         num_rows = num_tokens if rows_R is None else len(rows_R)
         out = np.empty((num_rows, self.layout.hidden), np.float32)
@@ -257,22 +314,26 @@ class CoreEncoder:
             ids=address(ids_T),
             segments=address(segments_T),
             starts=address(starts),
-            num_texts=len(lengths),
+            num_texts=len(lengths_N),
             rows=address(rows_R),
             num_rows=num_rows,
             out=address(out),
+            parts=parts and address(parts.starts),
+            first_parts=parts and address(parts.first_parts),
+            adapters=adapter and adapter.address,
         )
 
         threads = max(1, min(threads, MAX_THREADS))
         model = ctypes.addressof(self._model)
-        size = self.core.memory_size(model, num_tokens, min(longest, num_tokens), threads)
+        longest = min(longest, num_tokens)
+        size = self.core.memory_size(model, num_tokens, longest, adapter is not None, threads)
         memory = self._memory(size)
         place = LONG()
         fault = self.core.encode_batch(
             model,
             ctypes.addressof(batch),
             num_tokens,
-            min(longest, num_tokens),
+            longest,
             threads,
             address(memory),
             ctypes.addressof(place),
@@ -301,6 +362,7 @@ class CoreEncoder:
             3: f"token {place}: segments are from 0 to {layout.segments - 1}",
             4: f"text {place} has more than {limit} tokens, for which the model has positions",
             5: f"row {place} of the tokens that are read: rows must ascend, from 0 to {last}",
+            6: f"text {place}: it and its statements must have all of its tokens",
         }
         return InputError(messages[fault])
 

@@ -5,7 +5,11 @@
 // batch change a bit of a text's result. There is no memory and no state between two calls: any number of threads may
 // call at once.
 //
-// Letters: T tokens, N texts, R tokens that are read, H hidden size, A heads of size D, E embedding size, I inner size.
+// Statements may stand behind a text, which are read with it: a statement attends to its text and to itself, a text to
+// itself alone, and each statement begins at the position after the text. So no statement knows of another one.
+//
+// Letters: T tokens, N texts, P parts (a text and the statements behind it), R tokens that are read, H hidden size, A
+// heads of size D, E embedding size, I inner size.
 
 #include "attend.c"
 #include "packed.c"
@@ -16,9 +20,10 @@
 enum { GROUP = 256 };       // tokens that go through all layers together, so that their numbers stay in the caches
 enum { SPARE_ROWS = 32 };   // that tiles may read after the last row
 enum { MAX_THREADS = 64 };
+enum { THIN = 32 };         // inputs of an adapter's second product
 enum { SPINS = 1000 };      // about 50 microseconds, before a thread that waits goes to sleep
 
-enum { FINE = 0, BAD_STARTS = 1, BAD_ID = 2, BAD_SEGMENT = 3, TOO_LONG = 4, BAD_ROWS = 5 };
+enum { FINE = 0, BAD_STARTS = 1, BAD_ID = 2, BAD_SEGMENT = 3, TOO_LONG = 4, BAD_ROWS = 5, BAD_PARTS = 6 };
 
 typedef struct { const float *scale, *shift; } Norm;
 
@@ -39,6 +44,9 @@ typedef struct {
     const Layer *layers;  // [depth]
 } Model;
 
+// What is added to two layers for statements, not for texts (Hu 2022): x W + b + (x down) up, in float32.
+typedef struct { Linear qkv_down, qkv_up, inner_down, inner_up; } Adapter;
+
 typedef struct {
     const float *words;       // [num_words, E]
     int64_t num_words;
@@ -49,6 +57,9 @@ typedef struct {
     const int64_t *rows;      // [R] tokens that are read, ascending; or none: all
     int64_t R;
     float *out;               // [R, H] or [T, H]
+    const int64_t *parts;     // [P + 1] each part's first token, and the end of the last part; or none: texts alone
+    const int64_t *first_parts;  // [N + 1] each text's first part, which is the text without its statements; and P
+    const Adapter *adapters;  // [depth], or none
 } Batch;
 
 // --- threads that wait for each other ---------------------------------------------------------------------------------
@@ -129,6 +140,8 @@ typedef struct {
     void *queries;       // [R, A, D], in the last layer if not all tokens are read
     void *attended;      // [T, A, D] in the format of what reads them
     void *inner;         // [T, I] likewise
+    float *thin;         // [T, THIN] of an adapter
+    float *addends;      // [T, 3, A, D] or [T, I] of an adapter
     int64_t *query_starts;  // [texts + 1] first row of each text among those that are read
     float *own;          // of each thread, own_floats
     size_t own_floats;
@@ -142,7 +155,8 @@ static void *take(uintptr_t *end, size_t bytes) {
 }
 
 // The parts of the memory at an address, for T tokens of texts of at most S; their bytes, for which it may be 0.
-static size_t divide(const Model *model, size_t T, size_t S, int threads, uintptr_t address, Memory *parts) {
+static size_t divide(
+    const Model *model, size_t T, size_t S, int has_adapters, int threads, uintptr_t address, Memory *parts) {
     uintptr_t end = address;
     size_t rows = T + SPARE_ROWS;
     size_t hidden = model->hidden, embedding = model->embedding;
@@ -157,10 +171,26 @@ static size_t divide(const Model *model, size_t T, size_t S, int threads, uintpt
     parts->queries = take(&end, 4 * rows * attended);
     parts->attended = take(&end, bytes * rows * attended);
     parts->inner = take(&end, bytes * rows * model->inner);
+    size_t widest_adapted = 3 * attended > (size_t)model->inner ? 3 * attended : (size_t)model->inner;
+    size_t adapted_rows = has_adapters ? rows : 0;
+    parts->thin = take(&end, 4 * adapted_rows * THIN);
+    parts->addends = take(&end, 4 * adapted_rows * widest_adapted);
     parts->query_starts = take(&end, 8 * (GROUP + 1));
     parts->own_floats = round_up(attention_floats(S, model->head_size), 16);
     parts->own = take(&end, 4 * parts->own_floats * threads);
     return end - address;
+}
+
+// --- a text and the statements behind it ------------------------------------------------------------------------------
+
+typedef struct { int64_t start, end; } Part;  // tokens
+
+INLINE int64_t first_part(const Batch *batch, int64_t text) { return batch->parts ? batch->first_parts[text] : text; }
+
+// A part of a text: the text itself, or a statement.
+INLINE Part part_of(const Batch *batch, int64_t text, int64_t part) {
+    if (batch->parts) return (Part){batch->parts[part], batch->parts[part + 1]};
+    return (Part){batch->starts[text], batch->starts[text + 1]};
 }
 
 // --- steps of a layer -------------------------------------------------------------------------------------------------
@@ -230,10 +260,15 @@ static void embed(const Model *model, const Batch *batch, const Group *group, co
     const Linear *reader = is_wide ? &model->widen : &model->layers->qkv;
 
     for (size_t text = texts.first; text < texts.last; text++) {
-        int64_t start = batch->starts[group->first + text];
-        for (int64_t token = start; token < batch->starts[group->first + text + 1]; token++) {
+        int64_t part = first_part(batch, group->first + text);
+        Part whole = part_of(batch, group->first + text, part);
+        for (int64_t token = whole.start; token < batch->starts[group->first + text + 1]; token++) {
+            while (batch->parts && token >= batch->parts[part + 1]) part++;
+            int64_t place = token - whole.start;
+            if (token >= whole.end) place = whole.end - whole.start + token - batch->parts[part];
+
             const float *word = batch->words + (size_t)batch->ids[token] * E;
-            const float *position = model->position_rows + (token - start + model->position_offset) * E;
+            const float *position = model->position_rows + (place + model->position_offset) * E;
             const float *segment = model->segment_rows + (batch->segments ? batch->segments[token] : 0) * E;
 
             size_t row = token - group->start;
@@ -267,14 +302,41 @@ static void take_rows(void *x, size_t bytes, const int64_t *rows, int64_t R, int
         memmove((char *)x + row * bytes, (char *)x + (rows[row] - start) * bytes, bytes);
 }
 
+// What an adapter adds to the outputs of a layer, from rows of states, of which a thread computes some: nothing to texts.
+static void adapt(
+    const Batch *batch, const Group *group, const Memory *memory, const Linear *down, const Linear *up, int thread,
+    int threads) {
+    size_t H = down->inputs, N = up->outputs;
+    Range own = share(group->T, thread, threads);
+    int64_t first = group->start + own.first, last = group->start + own.last;
+
+    for (int64_t text = group->first; text < group->last; text++)
+        for (int64_t part = batch->first_parts[text]; part < batch->first_parts[text + 1]; part++) {
+            int64_t start = batch->parts[part] > first ? batch->parts[part] : first;
+            int64_t end = batch->parts[part + 1] < last ? batch->parts[part + 1] : last;
+            if (start >= end) continue;
+
+            size_t row = start - group->start, rows = end - start;
+            float *thin = memory->thin + row * THIN, *addends = memory->addends + row * N;
+            if (part == batch->first_parts[text]) {
+                memset(addends, 0, 4 * rows * N);
+                continue;
+            }
+            Target to_thin = {thin, THIN, {.kind = FLOAT32}, NONE, 0};
+            product(memory->states + row * H, rows, down, 0, panels_of(FLOAT32, THIN), &to_thin);
+            Target to_addends = {addends, N, {.kind = FLOAT32}, NONE, 0};
+            product(thin, rows, up, 0, panels_of(FLOAT32, N), &to_addends);
+        }
+}
+
 // Queries, keys and values of all tokens. In the last layer, keys and values alone.
 static void project(
-    const Model *model, const Layer *layer, const Group *group, const Memory *memory, int is_last, int thread,
-    int threads) {
+    const Model *model, const Layer *layer, const Group *group, const Memory *memory, const float *addends, int is_last,
+    int thread, int threads) {
     size_t attended = model->heads * model->head_size;
     const Linear *qkv = &layer->qkv;
     const void *inputs = inputs_of(memory, qkv);
-    Target all = {memory->qkv, 3 * attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE};
+    Target all = {memory->qkv, 3 * attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE, addends};
     if (!is_last) {
         multiply(inputs, group->T, qkv, &all, thread, threads);
         return;
@@ -290,7 +352,7 @@ static void project(
 static void project_queries(
     const Model *model, const Layer *layer, const Group *group, const Memory *memory, int thread, int threads) {
     size_t attended = model->heads * model->head_size;
-    Target to = {memory->queries, attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE};
+    Target to = {memory->queries, attended, {.kind = attention_kind(model->kind, model->head_size)}, NONE, 0};
 
     Linear queries = layer->qkv;
     queries.outputs = attended;
@@ -303,24 +365,33 @@ static void attend_group(
     int thread, int threads) {
     size_t A = model->heads, D = model->head_size;
     size_t bytes = bytes_of(attention_kind(model->kind, D)), out_bytes = bytes_of(format.kind);
-    Range part = share((group->last - group->first) * A, thread, threads);
+    int64_t parts_before = first_part(batch, group->first);
+    int64_t parts = first_part(batch, group->last) - parts_before;
+    Range own = share(parts * A, thread, threads);
+    int64_t text = group->first;
 
-    for (size_t index = part.first; index < part.last; index++) {
-        size_t text = index / A, a = index % A;
-        size_t start = batch->starts[group->first + text] - group->start;
-        size_t end = batch->starts[group->first + text + 1] - group->start;
-        size_t first = start, last = end;
+    for (size_t index = own.first; index < own.last; index++) {
+        size_t a = index % A;
+        int64_t part = parts_before + index / A;
+        while (first_part(batch, text + 1) <= part) text++;
+
+        // A statement has the keys of its text, then its own.
+        Part whole = part_of(batch, text, first_part(batch, text)), queried = part_of(batch, text, part);
+        int is_statement = part != first_part(batch, text);
+        size_t start = whole.start - group->start, S = whole.end - whole.start;
+        size_t first = queried.start - group->start, last = queried.end - group->start;
+        size_t num_own = is_statement ? last - first : 0;
         if (is_last) {
-            first = memory->query_starts[text];
-            last = memory->query_starts[text + 1];
+            first = memory->query_starts[text - group->first];
+            last = memory->query_starts[text - group->first + 1];
         }
 
-        const char *qkv = (const char *)memory->qkv + (start * 3 * A + a) * D * bytes;
-        const char *queries = is_last ? (const char *)memory->queries + (first * A + a) * D * bytes : qkv;
+        const char *qkv = (const char *)memory->qkv + a * D * bytes, *keys = qkv + start * 3 * A * D * bytes;
+        const char *queries = (const char *)memory->queries + (first * A + a) * D * bytes;
         Head head = {
-            .queries = queries,
-            .keys = qkv + A * D * bytes,
-            .values = qkv + 2 * A * D * bytes,
+            .queries = is_last ? queries : qkv + first * 3 * A * D * bytes,
+            .keys = keys + A * D * bytes,
+            .values = keys + 2 * A * D * bytes,
             .out = (char *)memory->attended + (first * A + a) * D * out_bytes,
             .format = format,
             .column = a * D,
@@ -328,8 +399,10 @@ static void attend_group(
             .stride = 3 * A * D,
             .out_stride = A * D,
             .R = last - first,
-            .S = end - start,
+            .S = S + num_own,
             .D = D,
+            .own = S,
+            .gap = queried.start - whole.end,
         };
         if (head.R) attend(model->kind, &head, memory->own + thread * memory->own_floats);
     }
@@ -355,9 +428,9 @@ typedef struct {
     int thread, threads;
 } Work;
 
-// One thread's part of a layer. next: the layer that reads its states, or 0.
+// One thread's part of a layer. next: the layer that reads its states, or 0. adapter: of statements, or 0.
 static void compute_layer(
-    const Work *work, const Layer *layer, const Layer *next, const Group *group, int is_last) {
+    const Work *work, const Layer *layer, const Layer *next, const Adapter *adapter, const Group *group, int is_last) {
     const Model *model = work->model;
     const Batch *batch = work->batch;
     const Memory *memory = work->memory;
@@ -365,7 +438,12 @@ static void compute_layer(
     int thread = work->thread, threads = work->threads;
     size_t H = model->hidden;
 
-    project(model, layer, group, memory, is_last, thread, threads);
+    const float *addends = adapter ? memory->addends : 0;
+    if (adapter) {
+        adapt(batch, group, memory, &adapter->qkv_down, &adapter->qkv_up, thread, threads);
+        wait_for_all(barrier);
+    }
+    project(model, layer, group, memory, addends, is_last, thread, threads);
     wait_for_all(barrier);
     if (is_last) {
         if (thread == 0) {
@@ -384,13 +462,17 @@ static void compute_layer(
 
     size_t rows = is_last ? group->R : group->T;
     Range own_rows = share(rows, thread, threads);
-    Target to_sums = {memory->sums, H, {.kind = FLOAT32}, NONE};
+    Target to_sums = {memory->sums, H, {.kind = FLOAT32}, NONE, 0};
     multiply(memory->attended, rows, &layer->attention_output, &to_sums, thread, threads);
     wait_for_all(barrier);
     add_and_norm(model, &layer->attention_norm, memory, own_rows, &layer->inner);
     wait_for_all(barrier);
 
-    Target to_inner = {memory->inner, model->inner, layer->output.format, model->activation};
+    if (adapter) {
+        adapt(batch, group, memory, &adapter->inner_down, &adapter->inner_up, thread, threads);
+        wait_for_all(barrier);
+    }
+    Target to_inner = {memory->inner, model->inner, layer->output.format, model->activation, addends};
     multiply(inputs_of(memory, &layer->inner), rows, &layer->inner, &to_inner, thread, threads);
     wait_for_all(barrier);
     multiply(memory->inner, rows, &layer->output, &to_sums, thread, threads);
@@ -405,7 +487,7 @@ static void widen(const Work *work, const Group *group) {
     const Memory *memory = work->memory;
     size_t H = model->hidden;
     const void *narrow = model->widen.format.kind == FLOAT32 ? memory->sums : memory->inputs;
-    Target to = {memory->states, H, {.kind = FLOAT32}, NONE};
+    Target to = {memory->states, H, {.kind = FLOAT32}, NONE, 0};
     multiply(narrow, group->T, &model->widen, &to, work->thread, work->threads);
     wait_for_all(work->barrier);
 
@@ -431,7 +513,8 @@ static void compute_group(const Work *work, const Group *group) {
     for (int64_t index = 0; index < model->depth; index++) {
         const Layer *layer = model->layers + index;
         int is_last = index == model->depth - 1;
-        compute_layer(work, layer, is_last ? 0 : layer + 1, group, work->batch->rows && is_last);
+        const Adapter *adapter = work->batch->adapters ? work->batch->adapters + index : 0;
+        compute_layer(work, layer, is_last ? 0 : layer + 1, adapter, group, work->batch->rows && is_last);
     }
 
     Range rows = share(group->R, work->thread, work->threads);
@@ -503,6 +586,32 @@ static void compute_by(int threads, const Model *model, const Batch *batch, cons
 
 // --- what Python calls ------------------------------------------------------------------------------------------------
 
+// Whether each text begins with its first part and ends with its last one; if not, the text's index goes to `place`.
+static int are_parts_of_texts(const Batch *batch, int64_t *place) {
+    if (batch->rows) return 0;  // all tokens of a batch with statements are read
+    for (int64_t text = 0; text < batch->N; text++) {
+        *place = text;
+        int64_t first = batch->first_parts[text], last = batch->first_parts[text + 1];
+        if (last <= first || (text == 0 && first != 0)) return 0;
+        if (batch->parts[first] != batch->starts[text] || batch->parts[last] != batch->starts[text + 1]) return 0;
+        for (int64_t part = first; part < last; part++)
+            if (batch->parts[part + 1] < batch->parts[part]) return 0;
+    }
+    return 1;
+}
+
+// Positions that a text and its longest statement need.
+static int64_t last_position(const Batch *batch, int64_t text) {
+    int64_t first = first_part(batch, text);
+    Part whole = part_of(batch, text, first);
+    int64_t longest = 0;
+    for (int64_t part = first + 1; part < first_part(batch, text + 1); part++) {
+        int64_t length = batch->parts[part + 1] - batch->parts[part];
+        if (length > longest) longest = length;
+    }
+    return whole.end - whole.start + longest;
+}
+
 // FINE, or the first fault of a batch, whose index goes to `place`.
 static int check(const Model *model, const Batch *batch, int64_t T, int64_t S, int64_t *place) {
     *place = 0;
@@ -511,10 +620,12 @@ static int check(const Model *model, const Batch *batch, int64_t T, int64_t S, i
         *place = text;
         if (batch->starts[text + 1] < batch->starts[text]) return BAD_STARTS;
     }
+    if (batch->adapters && !batch->parts) return BAD_PARTS;
+    if (batch->parts && !are_parts_of_texts(batch, place)) return BAD_PARTS;
     for (int64_t text = 0; text < batch->N; text++) {
         *place = text;
-        int64_t length = batch->starts[text + 1] - batch->starts[text];
-        if (length > model->positions - model->position_offset || length > S) return TOO_LONG;
+        if (batch->starts[text + 1] - batch->starts[text] > S) return TOO_LONG;
+        if (last_position(batch, text) > model->positions - model->position_offset) return TOO_LONG;
     }
     for (int64_t token = 0; token < T; token++) {
         *place = token;
@@ -536,13 +647,13 @@ static size_t tokens_at_once(int64_t T, int64_t S) {
     return tokens < S ? S : tokens;
 }
 
-// Bytes of memory for a batch of T tokens whose longest text has S.
-EXPORT(int64_t, memory_size)(const Model *model, int64_t T, int64_t S, int threads) {
+// Bytes of memory for a batch of T tokens whose longest text, with its statements, has S.
+EXPORT(int64_t, memory_size)(const Model *model, int64_t T, int64_t S, int has_adapters, int threads) {
     Memory parts;
-    return divide(model, tokens_at_once(T, S), S, threads, 0, &parts) + 64;
+    return divide(model, tokens_at_once(T, S), S, has_adapters, threads, 0, &parts) + 64;
 }
 
-// The last hidden states of a batch of T tokens, whose longest text has S, by 1 to MAX_THREADS threads.
+// The last hidden states of a batch of T tokens, whose longest text with its statements has S, by 1 to MAX_THREADS threads.
 // memory: memory_size bytes. FINE, or a fault, whose index goes to `place`.
 EXPORT(int, encode_batch)(
     const Model *model, const Batch *batch, int64_t T, int64_t S, int threads, void *memory, int64_t *place) {
@@ -550,7 +661,8 @@ EXPORT(int, encode_batch)(
     if (fault) return fault;
 
     Memory parts;
-    divide(model, tokens_at_once(T, S), S, threads, round_up((uintptr_t)memory, 64), &parts);
+    int has_adapters = batch->adapters != 0;
+    divide(model, tokens_at_once(T, S), S, has_adapters, threads, round_up((uintptr_t)memory, 64), &parts);
     compute_by(threads, model, batch, &parts);
     return FINE;
 }
@@ -607,7 +719,7 @@ EXPORT(void, multiply_rows)(
 #if HAS_TILES
     configure_tiles();
 #endif
-    Target to = {out, l->outputs, reader ? reader->format : (Format){.kind = FLOAT32}, activation};
+    Target to = {out, l->outputs, reader ? reader->format : (Format){.kind = FLOAT32}, activation, 0};
     multiply(x, T, l, &to, 0, 1);
 #if HAS_TILES
     _tile_release();

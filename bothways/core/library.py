@@ -40,7 +40,7 @@ POINTER = ctypes.c_void_p
 # What each function of C returns, and its arguments.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     # encode.c
-    "memory_size": (LONG, POINTER, LONG, LONG, INT),
+    "memory_size": (LONG, POINTER, LONG, LONG, INT, INT),
     "encode_batch": (INT, POINTER, POINTER, LONG, LONG, INT, POINTER, POINTER),
     "attention_bytes": (LONG, LONG, LONG),
     "kind_of_attention": (INT, INT, LONG),

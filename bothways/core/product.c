@@ -73,12 +73,13 @@ EXPORT(void, pack)(int kind, const void *rows, int64_t first, int64_t last, int6
     }
 }
 
-// Where the outputs of a product go: y = act(x W + b), as inputs of what reads them.
+// Where the outputs of a product go: y = act(x W + b + addends), as inputs of what reads them.
 typedef struct {
     void *rows;
     size_t stride;   // numbers from one row to the next
     Format format;
     int activation;
+    const float *addends;  // [T, stride] of the rows, or none: zeros
 } Target;
 
 // x W + b from the sums of a vector of outputs, which are integers for weights of INT8.
@@ -97,8 +98,10 @@ INLINE void finish_rows_as(
     Format format = {out_kind, to->format.factor, to->format.zero};
     for (size_t m = 0; m < rows; m++)
         for (size_t c = 0; c < columns; c += W) {
-            vf y = activated(activation, out_kind, outputs_of(l, kind, column + c, load(sums + m * panel + c)));
-            store_as(format, to->rows, (row + m) * to->stride + column + c, column + c, y);
+            size_t place = (row + m) * to->stride + column + c;
+            vf y = outputs_of(l, kind, column + c, load(sums + m * panel + c));
+            if (to->addends) y += load(to->addends + place);
+            store_as(format, to->rows, place, column + c, activated(activation, out_kind, y));
         }
 }
 

@@ -42,6 +42,15 @@ class CLayer(ctypes.Structure):
     _fields_ = (*((name, CLinear) for name in LINEARS), *((name, CNorm) for name in NORMS))
 
 
+class CAdapter(ctypes.Structure):
+    _fields_ = (
+        ("qkv_down", CLinear),
+        ("qkv_up", CLinear),
+        ("inner_down", CLinear),
+        ("inner_up", CLinear),
+    )
+
+
 class CModel(ctypes.Structure):
     _fields_ = (
         ("kind", LONG),
@@ -67,6 +76,9 @@ class CRaggedBatch(ctypes.Structure):
         ("rows", POINTER),
         ("num_rows", LONG),
         ("out", POINTER),
+        ("parts", POINTER),
+        ("first_parts", POINTER),
+        ("adapters", POINTER),
     )
 
 

@@ -127,8 +127,8 @@ class Int8Linear:
         return sums_TO.astype(np.float32) * self.scale_O + self.tensors["bias"]
 
 
-def by_numpy(layout, words, ids, segments, lengths, rows=None, parameters=None, int8=()):
-    """What forward.py computes. int8: names of layers that are int8."""
+def bert_of(layout, words, parameters=None):
+    """An encoder in numpy."""
     parameters = parameters or make_parameters(layout)
     config = SimpleNamespace(
         hidden_act=layout.activation,
@@ -144,7 +144,13 @@ def by_numpy(layout, words, ids, segments, lengths, rows=None, parameters=None, 
         f"encoder.{name}": values.T if is_linear(name, values.shape) else values for name, values in parameters.items()
     }
     table = SimpleNamespace(rows=lambda ids: words[ids].copy())
-    bert = Bert(config, named, table)
+    return Bert(config, named, table)
+
+
+def by_numpy(layout, words, ids, segments, lengths, rows=None, parameters=None, int8=()):
+    """What forward.py computes. int8: names of layers that are int8."""
+    parameters = parameters or make_parameters(layout)
+    bert = bert_of(layout, words, parameters)
     fields = {
         "attention.qkv": "qkv",
         "attention.output": "attention_output",

@@ -254,6 +254,10 @@ class Bert(Heads):
         return x_TH
 
     def embed(self, ids_T: Ids, segments_T: Ids, lengths: Sequence[int]) -> Array:
+        """The embeddings of texts of these lengths, [T, H]."""
+        return self.embed_at(ids_T, segments_T, np.concatenate([np.arange(length) for length in lengths]))
+
+    def embed_at(self, ids_T: Ids, segments_T: Ids, positions_T: Ids) -> Array:
         """The sum of the embeddings of words, segments and positions, normalized (Devlin 2018, figure 2). [T, H]"""
         table = "encoder.embeddings."
         x_TE: Array = self.words.rows(ids_T)
@@ -263,8 +267,7 @@ class Bert(Heads):
         if self.config.type_vocab_size:
             x_TE = x_TE + self.parameters[f"{table}segments.weight"][segments_T]
 
-        positions_T = np.concatenate([np.arange(length) for length in lengths]) + self.config.position_offset
-        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T]
+        x_TE = x_TE + self.parameters[f"{table}positions.weight"][positions_T + self.config.position_offset]
         x_TE = self._norm(f"{table}norm")(x_TE)
 
         if f"{table}widen.weight" in self.parameters:  # ALBERT looks tokens up in a narrow table
