@@ -1,0 +1,99 @@
+"""How far statements hold for a text: the head that is read at a statement, and the adapter that reads statements.
+
+A model directory may hold both as one file beside the encoder's weights, which stay as they are: texts are read as
+without it. No torch.
+
+Letters: K statements of a text, H hidden size, R rank of the adapter, O outputs and I inputs of a linear layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from bothways.base.errors import InputError
+
+Array = NDArray[np.float32]
+
+STATEMENTS_FILE = "statements.safetensors"
+QKV = "attention.qkv"
+INNER = "feed_forward.inner"
+ADAPTED = (QKV, INNER)  # the linear layers that read states
+DOWN, UP = "down", "up"  # endings of the adapter's tensors
+PROJECTION = "projection"
+PARTS = (PROJECTION, "shift", "weight", "scalars")  # of the head
+TEXT_TOKENS = 384  # of a text at once, special tokens included; longer ones are read in windows
+STATEMENT_TOKENS = 128  # of a statement at most, with its [SEP]
+
+
+@dataclass(frozen=True)
+class StatementHead:
+    """Log-odds that a statement holds: cosine_scale cos(P h + shift, v) + weight h + bias, where h is the mean of the
+    statement's states and v the mean of the text's.
+
+    products: by names of linear layers ("layers.0.attention.qkv"), down [R, I] and up [O, R] of the adapter.
+    projection_HH, shift_H, weight_H, bias, cosine_scale: of the head.
+    """
+
+    products: Mapping[str, tuple[Array, Array]]
+    projection_HH: Array
+    shift_H: Array
+    weight_H: Array
+    bias: float
+    cosine_scale: float
+
+    def scores(self, text_H: Array, statements_KH: Array) -> Array:
+        """The log-odds of each statement of a text, float32 [K].
+
+        Each statement is a product of its own, so that the others do not change a bit."""
+        vectors_K1H = statements_KH[:, None].astype(np.float64)
+        projected_K1H = vectors_K1H @ self.projection_HH.T.astype(np.float64) + self.shift_H
+        lengths_K = np.sqrt((projected_K1H**2).sum((1, 2)))
+        text_H = text_H.astype(np.float64)
+        text_H = text_H / np.sqrt((text_H**2).sum())
+
+        cosines_K = (projected_K1H * text_H).sum((1, 2)) / np.maximum(lengths_K, 1e-12)
+        linear_K = (vectors_K1H * self.weight_H).sum((1, 2))
+        scores_K: Array = (self.cosine_scale * cosines_K + linear_K + self.bias).astype(np.float32)
+        return scores_K
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def write(self, directory: Path) -> None:
+        """Write the file of a model directory, in float16."""
+        tensors = {
+            PROJECTION: self.projection_HH,
+            "shift": self.shift_H,
+            "weight": self.weight_H,
+        }
+        for name, (down_RI, up_OR) in self.products.items():
+            tensors[f"{name}.{DOWN}"] = down_RI
+            tensors[f"{name}.{UP}"] = up_OR
+        stored = {name: np.ascontiguousarray(values, np.float16) for name, values in tensors.items()}
+        stored["scalars"] = np.array([self.bias, self.cosine_scale], np.float32)
+        save_file(stored, directory / STATEMENTS_FILE)
+
+    @staticmethod
+    def read(file: Path, hidden_size: int) -> StatementHead:
+        """The head and adapter in a file. InputError if they are not for an encoder of this size."""
+        stored = {name: values.astype(np.float32) for name, values in load_file(file).items()}
+        if missing := sorted({*PARTS} - {*stored}):
+            raise InputError(f"{file}: {', '.join(missing)} missing; it is not the head of statements")
+        if stored[PROJECTION].shape != (hidden_size, hidden_size):
+            raise InputError(f"{file}: for a hidden size of {len(stored[PROJECTION])}, not {hidden_size}")
+
+        layers = {name.removesuffix(f".{DOWN}") for name in stored if name.endswith(f".{DOWN}")}
+        bias, cosine_scale = stored["scalars"].tolist()
+        return StatementHead(
+            products={name: (stored[f"{name}.{DOWN}"], stored[f"{name}.{UP}"]) for name in sorted(layers)},
+            projection_HH=stored[PROJECTION],
+            shift_H=stored["shift"],
+            weight_H=stored["weight"],
+            bias=bias,
+            cosine_scale=cosine_scale,
+        )
