@@ -12,10 +12,9 @@ from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.text.data.model_inputs import LiveInput, ModelInput, read_questions, read_texts, resolve_columns
 from bothways.text.rows.datasets import HUB_PREFIX, arrow_files
-from bothways.text.rows.rows import Rows, open_rows
+from bothways.text.rows.rows import Rows, named_source, open_rows
+from bothways.text.rows.standard_input import STANDARD_INPUT
 from bothways.text.rows.text_files import find_files, is_pattern
-
-STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class JobSource:
     """Where a job reads: a file, standard input, or the text of its settings. It is opened when it is first asked for
     more than its name.
 
-    file: or STANDARD_INPUT.
+    file: its name, or "-" for standard input.
     encoding: of text files without a byte-order mark; None: UTF-8.
     literal: the row of the settings, instead of a file; empty: none.
     """
@@ -35,36 +34,27 @@ class JobSource:
     @property
     def name(self) -> str:
         """Its name in a message about a row."""
-        if self.literal:
-            return flag("text")
-        return "standard input" if self.file == STANDARD_INPUT else self.file
+        return flag("text") if self.literal else str(self.rows.source)
 
     @property
     def has_lines(self) -> bool:
         """Whether its rows are at lines of a file, or of standard input."""
-        return not self.literal and (self.file == STANDARD_INPUT or self.rows.form.has_lines)
+        return not self.literal and self.rows.form.has_lines
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows of the file."""
-        return open_rows(as_path(self.file), self.encoding)
-
-    @property
-    def opened(self) -> str | Rows:
-        """The rows of the file, or the name of standard input."""
-        return STANDARD_INPUT if self.file == STANDARD_INPUT else self.rows
+        """The rows of the file, or of standard input."""
+        return open_rows(named_source(self.file), self.encoding)
 
     def names(self, *, of_all_rows: bool) -> list[str]:
         """The names of its columns, in all rows or in the first ones."""
         if self.literal:
             return [*self.literal]
-        if self.file == STANDARD_INPUT:
-            return ["text"]
         return self.rows.all_names() if of_all_rows else self.rows.names()
 
     def types(self) -> Mapping[str, Any]:
         """The Arrow types of the columns of a Parquet or Arrow file."""
-        return {} if self.file == STANDARD_INPUT else self.rows.types()
+        return self.rows.types()
 
 
 def source_of(settings: Embed | Predict) -> JobSource:
@@ -98,9 +88,9 @@ def check_is_one(settings: Embed | Predict) -> None:
 def read_texts_to_embed(settings: Embed, model: Predictor, source: JobSource) -> Iterator[LiveInput]:
     """The texts of a source. InputError if a row has two, and no setting chooses one of them."""
     trained = {} if settings.text_column else model.description.settings
-    names = resolve_columns(source.opened, settings, trained)
+    names = resolve_columns(source.rows, settings, trained)
     inputs = read_texts(
-        source.opened,
+        source.rows,
         text=names["text"],
         pair=names["pair"],
         encoding=settings.encoding,
@@ -116,7 +106,7 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
 
     if reads == "questions":
         return read_questions(
-            source.opened,
+            source.rows,
             question=settings.text_column,
             context=settings.pair_column,
             keep=[*kept],
@@ -124,9 +114,9 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
         )
 
     # Blocks of a resumable output must depend only on the rows, not on when they arrive.
-    names = resolve_columns(source.opened, settings, model.description.settings)
+    names = resolve_columns(source.rows, settings, model.description.settings)
     inputs = read_texts(
-        source.opened,
+        source.rows,
         **names,
         keep=[*kept],
         live=settings.out is None,
