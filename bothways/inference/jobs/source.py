@@ -98,18 +98,18 @@ def read_texts_to_embed(settings: Embed, model: Predictor, source: JobSource) ->
     return _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
 
 
-def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: Iterable[str]) -> Iterator[LiveInput]:
-    """The rows of a source as the model of a task reads them. kept: the columns whose values are passed on."""
+def read_inputs(settings: Predict, model: Predictor, source: JobSource, keep: Iterable[str]) -> Iterator[LiveInput]:
+    """The rows of a source as the model of a task reads them. keep: the columns whose values are passed on."""
     reads = TASKS[model.task].load().inputs
     if source.literal:
-        return _literal_input(source.literal, model, reads, kept)
+        return _literal_input(source.literal, model, reads, keep)
 
     if reads == "questions":
         return read_questions(
             source.rows,
             question=settings.text_column,
             context=settings.pair_column,
-            keep=[*kept],
+            keep=[*keep],
             encoding=settings.encoding,
         )
 
@@ -118,7 +118,7 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
     inputs = read_texts(
         source.rows,
         **names,
-        keep=[*kept],
+        keep=[*keep],
         live=settings.out is None,
         encoding=settings.encoding,
     )
@@ -130,7 +130,7 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
     )
 
 
-def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, kept: Iterable[str]) -> Iterator[ModelInput]:
+def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, keep: Iterable[str]) -> Iterator[ModelInput]:
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
     if "pair" not in row and (reads == "questions" or model.reads_pairs):
         raise InputError(
@@ -138,7 +138,7 @@ def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, kept: I
         )
     if "pair" in row and (reads == "single texts" or model.reads_pairs is False):
         raise InputError(f"pair: this model reads single texts; leave out {flag('pair')}")
-    yield ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
+    yield ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
 
 
 def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:

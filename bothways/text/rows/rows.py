@@ -230,7 +230,7 @@ def form_of(source: Source, encoding: str | None = None) -> Form:
     published = detect_format(source, encoding)
     if published:
         return _published_form(published)
-    if is_annotation_file(source):
+    if is_annotation_file(source, encoding):
         return ANNOTATED
     if file_type(source) == JSON and not is_json_table(source):
         return SQUAD
@@ -343,4 +343,5 @@ FORMS = {
     JSON: Form(read_json, has_names=True),
     ARROW: Form(read_arrow, has_names=True),
 }
+JSON_FORMS = (FORMS[JSON], ANNOTATED, SQUAD)  # of one value, which may hold anything
 ARROW_FORMS = (FORMS[".parquet"], FORMS[ARROW], SAVED)
