@@ -245,6 +245,7 @@ def test_docstrings_are_plain_text_to_the_site(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     """One build of a copy with one page of broken links: these are reported, and nothing else."""
     for package in ("sphinx", "myst_parser", "furo"):
