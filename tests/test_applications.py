@@ -37,7 +37,7 @@ They waited at the station,travel
 def library(tmp_path_factory):
     """A copy of the package without the applications."""
     directory = tmp_path_factory.mktemp("library")
-    ignored = shutil.ignore_patterns(*APPLICATIONS, ".float32-*")  # what is compiled need not be again
+    ignored = shutil.ignore_patterns(*APPLICATIONS, "__pycache__", ".float32-*")
     shutil.copytree(PACKAGE, directory / "bothways", ignore=ignored)
     return directory
 
