@@ -412,6 +412,7 @@ def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
     flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
     alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)

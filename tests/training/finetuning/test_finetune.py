@@ -302,9 +302,9 @@ def undisturbed(start, train_file, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [2, 22])
+@pytest.mark.parametrize("rows", [22])
 def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
-    """Killed before a checkpoint, and in the second seed. soak/test_finetune_kills.py kills it after every row."""
+    """Killed in the second seed. soak/test_finetune_kills.py kills it after every row."""
     assert_a_kill_changes_no_number(settings, undisturbed, rows, monkeypatch)
 
 
