@@ -82,7 +82,8 @@ def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
     tried = compare_trained(plan, trained_plan, folds)
     logger.info(tried.line)
     if not tried.is_better:
-        return deliver(*tried.noted(fitted), run)
+        fitted_plan, scores = fitted
+        return deliver(fitted_plan, tried.noted(scores), run)
 
     # The folds are read from the run directory; only the model of the run is still to be trained.
     return train(trained_plan, run)
@@ -91,14 +92,14 @@ def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
 def train(plan: Plan, run: Run) -> FineTuneResult:
     """Train the seeds and deliver the selected model, or linear models if training was not better on dev."""
     seeds = train_seeds(plan, run)
-    selection = select(plan, seeds, run.directory)
-    if plan.build_linear and selection.scores.frozen:
+    encoder, baselines = select(plan, seeds, run.directory)
+    if plan.build_linear and encoder.scores.frozen:
         fitted = fit_few_rows(plan.build_linear(), run)
         return deliver(*fitted, run, trained=plan)
 
-    comparison = compare(plan, selection, run)
-    last = train_all_rows(plan, selection, comparison, run)
-    return deliver(plan, selection, comparison, run, last=last)
+    scores = compare(plan, encoder, baselines, run)
+    last = train_all_rows(plan, scores, run)
+    return deliver(plan, scores, run, last=last)
 
 
 def take_part(plan: Plan) -> FineTuneResult:
