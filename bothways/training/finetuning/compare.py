@@ -41,14 +41,8 @@ def compare(plan: Plan, encoder: RunEncoder, baselines: Sequence[Score], run: Ru
     if not plan.compares:
         return RunScores(encoder, refused=refused)
 
-    task = plan.task
     scores = encoder.scores
-
-    trivial = fmean(scores.folds.values("baseline")) if scores.folds else scores.by_split[plan.split]["baseline"]
-    compared = [*baselines]
-    # One that is scored row by row is not repeated without its resamples.
-    if task.scoring.trivial_baseline not in {score.model for score in compared}:
-        compared.insert(0, Score(task.scoring.trivial_baseline, trivial))
+    compared = with_trivial(plan, scores, baselines)
 
     with run.timed("baselines"):
         rival, lead = choose_rival(plan, encoder, compared)
@@ -69,6 +63,21 @@ def compare(plan: Plan, encoder: RunEncoder, baselines: Sequence[Score], run: Ru
         delivers_rival=lead is not None,
         refused=refused,
     )
+
+
+def with_trivial(plan: Plan, scores: ModelScores, baselines: Sequence[Score]) -> list[Score]:
+    """The scores of the baselines with the score of the trivial one.
+
+    plan: of the run.
+    scores: of a model on the same rows.
+    baselines: their scores.
+    """
+    name = plan.task.scoring.trivial_baseline
+    # One that is scored row by row is not repeated without its resamples.
+    if name in {score.model for score in baselines}:
+        return [*baselines]
+    trivial = fmean(scores.folds.values("baseline")) if scores.folds else scores.by_split[plan.split]["baseline"]
+    return [Score(name, trivial), *baselines]
 
 
 def choose_rival(

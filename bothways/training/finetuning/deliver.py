@@ -60,9 +60,10 @@ class FineTuneResult(results.RunResult):
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
     better on dev. dtype: the number format in which the encoder was scored; "" if unknown. delivered: name of the
-    baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
-    it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
-    teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
+    model if it is no encoder: one that was asked for, or a baseline, since the 95 % interval of its lead on dev is
+    above 0; then the encoder is beside it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's
+    own metric by split, if there is a teacher. readers: a line on which libraries read the model, if transformers does
+    not read all of it.
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
@@ -277,6 +278,8 @@ def model_result(plan: Plan, scores: RunScores) -> dict[str, Any]:
     """The `result` of bothways.json for the model that the run has trained."""
     model = scores.model
     result = model.scores.summary | model.facts(plan)
+    if model.shown_name:
+        result["delivered"] = model.shown_name
     if plan.unscored:
         result |= {"mean": None, "std": None, "interval": None, "failed": 0, "verdict": plan.unscored}
     elif plan.measured:

@@ -20,10 +20,11 @@ from bothways.text.rows.datasets import unread_splits_warning
 from bothways.training.finetuning.budget import MARGIN
 from bothways.training.finetuning.compare import is_clearly_better, verdict
 from bothways.training.finetuning.epochs import num_steps
+from bothways.training.finetuning.fit_tfidf import describe_labels
 from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
 from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.run_models import RunEncoder, RunTfidf
+from bothways.training.finetuning.run_models import RunEncoder, RunModel, RunTfidf
 from bothways.training.finetuning.run_scores import RunScores, differences
 from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.scored_rows import LINEAR_MODELS
@@ -59,6 +60,16 @@ class Fitted:
         """For comparison with another candidate on the same rows."""
         return Score.of(self.candidate.name, self.task, self.predictions)
 
+    def encoder(self, few: FewRows) -> RunEncoder:
+        """The model, if it has an encoder."""
+        assert self.model is not None
+        calibration = few.task.scoring.calibrate_folds(few.predictions(self.candidate)) if few.folds else None
+        return RunEncoder(
+            checkpoint=self.model,
+            scores=self.scores,
+            calibration=calibration.to_json() if calibration else None,
+        )
+
     def tfidf(self, plan: Plan, described: Description) -> RunTfidf:
         """The model, if it is TF-IDF alone. described: its labels."""
         assert self.words is not None and plan.few is not None
@@ -82,24 +93,17 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, RunScores]:
     with run.timed("out_of_fold"):
         chosen = few.chosen
 
-    delivered = chosen if chosen.reads else few.best_head
+    candidate = chosen if chosen.reads or plan.is_tfidf else few.best_head
 
     with run.timed("linear_start"):
-        encoder = fit_candidate(plan, few, delivered)
+        fitted = fit_candidate(plan, few, candidate)
         others = list[Fitted]()
         if plan.compares:
-            others = [fit_candidate(plan, few, one) for one in few.others if one is not delivered]
+            others = [fit_candidate(plan, few, one) for one in few.others if one is not candidate]
 
-    assert encoder.model is not None
-    calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
-    model = RunEncoder(
-        checkpoint=encoder.model,
-        scores=encoder.scores,
-        calibration=calibration.to_json() if calibration else None,
-    )
-
+    model = fitted.tfidf(plan, describe_labels(few.task)) if plan.is_tfidf else fitted.encoder(few)
     measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
-    plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
+    plan = replace(plan, task=fitted.task, transforms=(*fitted.task.transforms,), measured=measured)
     return plan, compare_few(plan, chosen, model, others, run)
 
 
@@ -190,23 +194,21 @@ def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
     )
 
 
-def compare_few(
-    plan: Plan, chosen: LinearCandidate, encoder: RunEncoder, others: Sequence[Fitted], run: Run
-) -> RunScores:
+def compare_few(plan: Plan, chosen: LinearCandidate, model: RunModel, others: Sequence[Fitted], run: Run) -> RunScores:
     """The comparison with TF-IDF and with the encoder alone. TF-IDF is delivered if it was chosen, and saved beside the
     encoder if that is not clearly better.
 
     plan: of the run.
     chosen: the candidate with the lowest loss.
-    encoder: fitted to all rows.
+    model: fitted to all rows.
     others: that it is compared with.
     run: with the directories of the models.
     """
     if not plan.compares:
-        return RunScores(encoder)
+        return RunScores(model)
 
-    split = encoder.scores.split
-    trivial = encoder.scores.by_split[split]["baseline"]
+    split = model.scores.split
+    trivial = model.scores.by_split[split]["baseline"]
     baselines = [Score(plan.task.scoring.trivial_baseline, trivial), *(other.score for other in others)]
 
     rival = None
@@ -215,17 +217,17 @@ def compare_few(
         if other.model is not None:
             continue
         is_chosen = other.candidate.name == chosen.name and plan.delivers_tfidf
-        if is_chosen or not is_clearly_better(encoder.scores.score.difference(other.score)):
-            rival = other.tfidf(plan, encoder.checkpoint)
+        if is_chosen or not is_clearly_better(model.scores.score.difference(other.score)):
+            rival = other.tfidf(plan, model.description)
 
     saved = {rival.name: run.directory / rival.place} if rival and not is_chosen else {}
-    text = verdict(encoder, baselines, differences(encoder.scores, baselines), plan, saved)
+    text = verdict(model, baselines, differences(model.scores, baselines), plan, saved)
 
     delivered = text
     if rival and is_chosen:
         delivered = f"delivered: {rival.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
     return RunScores(
-        model=encoder,
+        model=model,
         baselines=baselines,
         model_verdict=text,
         verdict=delivered,

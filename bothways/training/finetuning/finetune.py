@@ -3,6 +3,7 @@
 - `plan -> train_seeds -> select -> compare -> train_all_rows -> deliver`
 - On few rows, `plan -> fit_few_rows -> deliver`: linear models on the frozen encoder. If there is time, a training is
   tried as well.
+- Of TF-IDF as the model, `plan -> fit_tfidf -> deliver`, or on few rows the same as of any other.
 
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
@@ -17,6 +18,7 @@ from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
 from bothways.training.finetuning.few_rows import compare_trained, fit_few_rows, plan_training
+from bothways.training.finetuning.fit_tfidf import fit_tfidf
 from bothways.training.finetuning.plan import Plan, make_plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds
@@ -64,6 +66,8 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
         return read_result(run, plan.task.name)
     if plan.stays_frozen:
         return few_or_trained(plan, run)
+    if plan.is_tfidf:
+        return deliver(plan, fit_tfidf(plan, run), run)
     return train(plan, run)
 
 
