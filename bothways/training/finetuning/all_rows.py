@@ -30,8 +30,8 @@ from bothways.model.transforms import DivideScores, finalize_all
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.texts import TextTask
 from bothways.text.data.columns import join_tables
-from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import Gain, interpolate, loss_gain
+from bothways.training.finetuning.ground.course import Course
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.run_scores import RunScores

@@ -12,12 +12,12 @@ from bothways.measure import metrics
 from bothways.measure.metrics import Interval
 from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.refusal import refusal
 from bothways.training.finetuning.run_models import RunEncoder, RunModel, RunTfidf
 from bothways.training.finetuning.run_scores import BETTER, RunScores, differences
-from bothways.training.finetuning.score import Score
 from bothways.training.run import Run
 
 WORSE = "worse than"  # how a verdict begins on a model that is clearly worse

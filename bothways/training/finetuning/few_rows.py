@@ -17,16 +17,16 @@ from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.rows.datasets import unread_splits_warning
-from bothways.training.finetuning.budget import MARGIN
 from bothways.training.finetuning.compare import is_clearly_better, verdict
-from bothways.training.finetuning.epochs import num_steps
 from bothways.training.finetuning.fit_tfidf import describe_labels
-from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.budget import MARGIN
+from bothways.training.finetuning.ground.epochs import num_steps
+from bothways.training.finetuning.ground.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.run_models import RunEncoder, RunModel, RunTfidf
 from bothways.training.finetuning.run_scores import RunScores, differences
-from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.scored_rows import LINEAR_MODELS
 from bothways.training.finetuning.seeds import SeedResult, metrics_and_score
 from bothways.training.finetuning.trials import TIMED_STEPS, Trial

@@ -14,11 +14,11 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group
 from bothways.training.finetuning.all_rows import train_all_rows
-from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
 from bothways.training.finetuning.few_rows import compare_trained, fit_few_rows, plan_training
 from bothways.training.finetuning.fit_tfidf import fit_tfidf
+from bothways.training.finetuning.ground.budget import Budget
 from bothways.training.finetuning.plan import Plan, make_plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds

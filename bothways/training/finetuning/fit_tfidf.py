@@ -12,13 +12,13 @@ from bothways.tasks.linear_baselines import METHODS
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import Metrics
-from bothways.training.finetuning.baselines import mean_scores
 from bothways.training.finetuning.compare import verdict, with_trivial
+from bothways.training.finetuning.ground.baselines import mean_scores
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.run_models import RunTfidf
 from bothways.training.finetuning.run_scores import RunScores, differences
-from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult, log_fold, log_start, metrics_and_score
 from bothways.training.run import Run
 

@@ -19,10 +19,10 @@ from bothways.base.io import write_atomic
 from bothways.measure import metrics
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask, baseline_metrics
-from bothways.training.finetuning.baselines import mean_scores
-from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.baselines import mean_scores
+from bothways.training.finetuning.ground.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.seeds import SeedResult
 
 FOLDS = "folds"  # name of the "split" that is reported

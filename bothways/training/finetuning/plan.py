@@ -30,12 +30,12 @@ from bothways.tasks.batch_plan import BatchPlan, Epoch, Examples
 from bothways.tasks.training_task import Distilled, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
-from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.epochs import ADAPTER_RATES, default_learning_rate
-from bothways.training.finetuning.linear_candidates import FewRows
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.epochs import ADAPTER_RATES, default_learning_rate
+from bothways.training.finetuning.ground.linear_candidates import FewRows
+from bothways.training.finetuning.ground.tfidf_options import check_tfidf, trains_tfidf
 from bothways.training.finetuning.scored_rows import ScoredRows, asks_for_training, choose_rows
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
-from bothways.training.finetuning.tfidf_options import check_tfidf, trains_tfidf
 from bothways.training.schedule import TrainingOptions
 
 COOLDOWN = 0.1  # fraction of the steps so far, in which early stopping lets the learning rate fall to 0

@@ -7,8 +7,8 @@ from bothways.base.io import atomic_directory, to_json
 from bothways.measure import metrics
 from bothways.model.checkpoint.description import METADATA_FILE, NOT_DELIVERED
 from bothways.tasks.training_task import TrainingTask
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.run_models import RunEncoder
-from bothways.training.finetuning.score import Score
 
 
 def refusal(task: TrainingTask, encoder: RunEncoder, baselines: Sequence[Score]) -> str:

@@ -15,12 +15,12 @@ from bothways.measure.report.training_curves import draw_curves
 from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
-from bothways.training.finetuning.budget import LABEL_CHECK
+from bothways.training.finetuning.ground.budget import LABEL_CHECK
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.run_models import RunModel
 from bothways.training.finetuning.run_scores import RunScores
-from bothways.training.finetuning.score import Score
 from bothways.training.results import LABEL_ERRORS, PREDICTIONS, REPORT
 from bothways.training.run import Run
 

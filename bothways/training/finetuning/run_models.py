@@ -25,9 +25,9 @@ from bothways.tasks.class_decoding import CALIBRATION, Calibration
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import TrainingTask
 from bothways.tasks.windows import Long, window_of
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult
 
 

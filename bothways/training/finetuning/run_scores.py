@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.measure.metrics import Interval
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.run_models import RunModel
-from bothways.training.finetuning.score import Score
 
 BETTER = "better than"  # how a verdict begins on a model that is clearly better
 MODEL = "model"  # directory of a run: the delivered model

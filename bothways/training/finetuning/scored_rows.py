@@ -11,8 +11,8 @@ from bothways.tasks.linear_baselines import MAX_OUTPUTS
 from bothways.tasks.regress.training import Regression
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.linear_candidates import CERTAIN, FOLDS, MAX_WORD_ROWS, FewRows
-from bothways.training.finetuning.tfidf_options import trains_tfidf
+from bothways.training.finetuning.ground.linear_candidates import CERTAIN, FOLDS, MAX_WORD_ROWS, FewRows
+from bothways.training.finetuning.ground.tfidf_options import trains_tfidf
 
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
 MIN_FOLDED_ROWS = 10  # to be scored out-of-fold

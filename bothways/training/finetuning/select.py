@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 
 from bothways.base.log import muted
 from bothways.model.checkpoint.weights import WEIGHTS
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.model_scores import CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.run_models import RunEncoder
-from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.seeds import SeedResult, seed_directory
 
 

@@ -16,9 +16,9 @@ from bothways.settings import Classify, Regress
 from bothways.tasks.classify.scoring import ClassScoring
 from bothways.training.finetuning import all_rows, training, trials
 from bothways.training.finetuning.all_rows import SCORED, AllRows, can_train_all_rows, is_worth_it, learning_curve
-from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import LOSS, Gain, interpolate
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.course import Course
 from bothways.training.finetuning.plan import make_plan
 from bothways.training.finetuning.run_scores import RunScores
 from bothways.training.finetuning.training import trained_state

@@ -37,10 +37,10 @@ from bothways.text.data.squad import Question
 from bothways.text.data.tags import Sentence
 from bothways.training.finetuning import compare, report
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import OUT_OF_FOLD, ModelScores
 from bothways.training.finetuning.plan import plan_of
 from bothways.training.finetuning.run_models import RunEncoder
-from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.scored_rows import ScoredRows
 from bothways.training.finetuning.seeds import SeedResult
 from tests.training.finetuning.gallery import finish

@@ -29,7 +29,7 @@ STAGES = {  # settings, and places in the order of a run
         {"folds": 2, "linear_start": False},
         [
             "after training.finetuning.plan:choose_rows",
-            "before training.finetuning.baselines:write_atomic",
+            "before training.finetuning.ground.baselines:write_atomic",
             "before training.finetuning.seeds:score",
             "before training.finetuning.model_scores:mean_scores",
             "before training.finetuning.compare:lead_on_dev",
