@@ -32,9 +32,10 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.quality import empty_text_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.splits import overlap_warnings
-from bothways.training.finetuning import epochs, plan, seeds
-from bothways.training.finetuning.course import Course
+from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground import epochs
+from bothways.training.finetuning.ground.course import Course
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
 from tests.soaked import in_soak

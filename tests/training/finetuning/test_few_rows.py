@@ -21,9 +21,9 @@ from bothways.tasks.classify.scoring import ClassScoring
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan, scored_rows, trials
 from bothways.training.finetuning import gain as gain_module
-from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
-from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.linear_candidates import FewRows, LinearCandidate
 from bothways.training.run import read_metrics
 from tests.soaked import in_soak
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows

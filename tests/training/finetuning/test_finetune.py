@@ -31,8 +31,8 @@ from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 from bothways.training import progress
 from bothways.training.finetuning import deliver, plan, seeds
-from bothways.training.finetuning.epochs import default_learning_rate, log_epochs
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground.epochs import default_learning_rate, log_epochs
 from bothways.training.finetuning.select import best_seed
 from bothways.training.loop import fit
 from bothways.training.run import Run

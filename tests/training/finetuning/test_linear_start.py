@@ -20,7 +20,7 @@ from bothways.tasks.arrays import softmax
 from bothways.tasks.classify.training import Classification
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.linear_candidates import FewRows
+from bothways.training.finetuning.ground.linear_candidates import FewRows
 from bothways.training.finetuning.plan import make_plan
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
