@@ -79,7 +79,9 @@ gpu-wheels:
 		--platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d build/gpu-wheels -r tools/gpu/wheels.txt $(SHOWN)
 	@du -ch build/gpu-wheels/*.whl | tail -1
 
+# First the tests in tests/ that are marked for it, then those of soak/.
 soak: $(VENV)/installed-tests
+	$(PYTEST) -m soak
 	$(BIN)/python -m pytest soak --timeout 3600 -s
 
 check: $(VENV)/installed-tests

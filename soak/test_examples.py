@@ -1,4 +1,4 @@
-"""The examples that pre-train and distil run as they are; the others run in tests/test_examples.py."""
+"""The slow examples run as they are; the others run in tests/test_examples.py."""
 
 import pytest
 

@@ -49,11 +49,11 @@ def test_threads_and_pickles_share_a_model(paragraphs):  # noqa: F811
 
 
 def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
-    test_accents.check_stripping(test_accents.WRITTEN, mixed=5_000)
+    test_accents.check_stripping(test_accents.written(), mixed=5_000)
 
 
 def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_code_point(tmp_path):
-    test_accents.check_ids(test_accents.WRITTEN, tmp_path)
+    test_accents.check_ids(test_accents.written(), tmp_path)
 
 
 def test_a_damaged_table_of_normalizations_is_one_line(tmp_path):

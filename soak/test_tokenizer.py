@@ -20,7 +20,7 @@ VOCABULARIES = {
     "cased": ("bert-base-cased", {"lowercase": False}),
     "multilingual": ("bert-base-multilingual-cased", {"lowercase": False}),
 }
-CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]
 MOVING = [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
 LAST_WRITTEN = 0x32000  # behind the last letter of any script; tags and variation selectors stand at TAGS
 TAGS = range(0xE0000, 0xE1000)

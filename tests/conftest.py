@@ -79,6 +79,16 @@ PEER_CONFIGS = {  # their configuration: class, arguments, without dropout
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "##s", "##ing", "and", "ran", "a", "b"]
 
 
+def pytest_collection_modifyitems(config, items):
+    """Tests marked `soak` run where `-m soak` asks for them (`make soak`), and nowhere else."""
+    if "soak" in config.option.markexpr:
+        return
+    moved = [item for item in items if item.get_closest_marker("soak")]
+    if moved:
+        config.hook.pytest_deselected(items=moved)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
 def pytest_collection_finish():
     """What the tests have imported, millions of objects, is not looked through for garbage."""
     gc.collect()

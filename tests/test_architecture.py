@@ -70,6 +70,7 @@ INSIDE = {
         "training",
         "training/pretraining",
         "training/pretraining/distillation",
+        "training/finetuning/ground",
         "training/finetuning",
     ),
     "shrink": ("shrink", "shrink/export"),

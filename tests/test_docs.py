@@ -21,6 +21,7 @@ from bothways import settings
 from bothways.base.errors import InputError
 from bothways.cli import main
 from bothways.settings.options import options
+from tests.soaked import in_soak
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -40,6 +41,15 @@ def snippets(page: Path) -> list[tuple[str, str]]:
     return re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+def slow_pages() -> list[Path]:
+    """Those on which models are fine-tuned for long. The test of types reads these, too."""
+    return [DOCS / "guide" / f"{name}.md" for name in ("finetuning", "adapters")]
+
+
+def quick_pages() -> list[Path]:
+    return [page for page in PAGES if blocks(page, "python") and page not in slow_pages()]
+
+
 @pytest.fixture(scope="module")
 def shared_load():
     """bothways.load, which reads each of the published models once; pages do not change these."""
@@ -57,7 +67,7 @@ def shared_load():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*quick_pages(), *in_soak(*slow_pages())], ids=lambda page: page.name)
 def test_python_snippets_run_and_print_what_the_page_shows(
     page, shared_load, tmp_path, monkeypatch, capsys, global_seed
 ):
@@ -245,6 +255,7 @@ def test_docstrings_are_plain_text_to_the_site(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_site_builds_and_broken_links_are_errors(tmp_path):
     """One build of a copy with one page of broken links: these are reported, and nothing else."""
     for package in ("sphinx", "myst_parser", "furo"):

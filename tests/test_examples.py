@@ -23,7 +23,7 @@ def packaged():
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-IN_SOAK = ("distill_small", "pretrain_tiny")  # soak/test_examples.py
+IN_SOAK = ("distill_small", "labels_to_model", "pretrain_tiny")  # soak/test_examples.py
 WITH_ARGUMENTS = ("measure_redaction", "redact_folder")  # tests/test_redaction.py
 
 

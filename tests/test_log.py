@@ -14,6 +14,7 @@ from bothways.base import log, terminal
 from bothways.cli import main
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from tests.soaked import in_soak
 
 PACKAGE = Path(log.__file__).parent.parent
 LABELS = ("x", "\x1b[2Jé", "\x9b31m\u202ez\n")  # clears the screen; a C1 escape, another direction, a line feed
@@ -62,7 +63,7 @@ def test_a_closed_standard_input_is_named_in_one_line(classifier):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])  # UTF-8 is that of all other tests
+@pytest.mark.parametrize("encoding", ["ascii", *in_soak("latin-1")])  # UTF-8 is that of all other tests
 def test_results_are_the_same_json_and_facts_are_printed_in_every_encoding(encoding, classifier):
     line = f"bothways predict '{classifier}' --text 'a café' --keep-columns text; bothways info '{classifier}'"
     status, out, error = shell(line, PYTHONIOENCODING=encoding)

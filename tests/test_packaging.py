@@ -66,6 +66,7 @@ def test_an_editable_install_is_a_path_which_type_checkers_read(build):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_type_checker_finds_an_editable_install(build, tmp_path):
     """mypy on a user's script, with a Python that has nothing else: a wrong name is an error, a right one is none."""
     pytest.importorskip("mypy")

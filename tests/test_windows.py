@@ -158,6 +158,22 @@ def test_an_index_has_one_writer(windows):
     assert windows(code).split() == ["True", "False", "True"]
 
 
+def test_a_file_is_locked_there_too_but_not_shared(windows):
+    code = (
+        "from bothways.base.file_lock import acquire_lock, locks_are_advisory\n"
+        "first = open('lock', 'ab')\n"
+        "second = open('lock', 'ab')\n"
+        "print(locks_are_advisory(), acquire_lock(first), acquire_lock(second, is_waiting=False))\n"
+        "first.close()\n"
+        "print(acquire_lock(second))\n"
+        "try:\n"
+        "    acquire_lock(second, is_shared=True)\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)"
+    )
+    assert windows(code).split("\n") == ["False True False", "True", "no shared locks on Windows", ""]
+
+
 def test_the_help_of_the_command_can_be_printed(windows):
     program = "import sys; sys.argv[0] = 'bothways'; from bothways.cli.main import entry; entry()"
     assert "bothways VERB --help" in windows(program, "--help")

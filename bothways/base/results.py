@@ -3,15 +3,24 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from bothways.base.terminal import Line
+
 
 class Result(Protocol):
-    """The result of a verb. The command line prints one of the two."""
+    """The result of a verb. The command line prints one of the two.
+
+    A result with an attribute `exit_status` ends the command with it, as grep ends with 1 if it has found nothing.
+    """
 
     def to_json(self) -> Any:
-        """The result for `--json`."""
+        """The result for `--json`: one value, or JsonValues."""
 
-    def lines(self) -> Iterable[str]:
+    def lines(self) -> Iterable[Line]:
         """The result for people."""
+
+
+class JsonValues(list[Any]):
+    """JSON values of which each is printed on a line."""
 
 
 class Facts(dict[str, Any]):

@@ -5,6 +5,7 @@ escaped here.
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -22,24 +23,25 @@ from bothways.base.io import to_json
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def print_lines(*lines: str) -> None:
-    """Print results to standard output, one per line."""
+Segment = tuple[str, str]  # a text, and the number of its ANSI style, such as "1" for bold, or "" for none
+Line = str | Sequence[Segment]
+
+
+def print_lines(*lines: Line) -> None:
+    """Print results to standard output, one per line; with styles in a terminal without $NO_COLOR, and with
+    $FORCE_COLOR. The texts are escaped, the styles are not."""
     status_line.erase()
-    print("".join(f"{escape_line(line)}\n" for line in lines), end="", flush=True)
+    is_coloured = bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    print("".join(f"{_escaped(line, is_coloured)}\n" for line in lines), end="", flush=True)
 
 
-def print_styled(*lines: Sequence[tuple[str, str]], color: bool) -> None:
-    """Print lines of (text, style) to standard output. style: the number of an ANSI style, such as "1" for bold, or ""
-    for none. The texts are escaped, the styles are not."""
-    status_line.erase()
-    for line in lines:
-        print("".join(_styled(text, style, color=color) for text, style in line))
-    sys.stdout.flush()
-
-
-def _styled(text: str, style: str, *, color: bool) -> str:
-    escaped = escape_line(text)
-    return f"\x1b[{style}m{escaped}\x1b[0m" if style and color else escaped
+def _escaped(line: Line, is_coloured: bool) -> str:
+    if isinstance(line, str):
+        return escape_line(line)
+    return "".join(
+        f"\x1b[{style}m{escape_line(text)}\x1b[0m" if style and is_coloured else escape_line(text)
+        for text, style in line
+    )
 
 
 def print_json(*values: Any) -> None:

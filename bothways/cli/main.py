@@ -60,11 +60,12 @@ def _main(arguments: Sequence[str] | None) -> None:
     _prepare_streams()
 
     name = ""
+    status = 0
     try:
         try:
             name, options = _split_verb(words)
             if name:
-                _run(name, options)
+                status = _run(name, options)
         finally:
             sys.stdout.flush()  # find a closed pipe or a full disk now, not when Python exits
 
@@ -86,6 +87,9 @@ def _main(arguments: Sequence[str] | None) -> None:
         except OSError:
             _drop_output()
         sys.exit(2 if isinstance(error, UsageError) else 1)
+
+    if status:
+        sys.exit(status)
 
 
 def _prepare_streams() -> None:
@@ -153,7 +157,8 @@ def _split_verb(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     return name, options
 
 
-def _run(name: str, options: Sequence[str]) -> None:
+def _run(name: str, options: Sequence[str]) -> int:
+    """Run a verb and print its result. Returns the exit status."""
     try:
         settings = parse(name, options)
     except InputError as error:
@@ -171,7 +176,7 @@ def _run(name: str, options: Sequence[str]) -> None:
             print_message(f"no model named: using {DEFAULT}, which comes with Bothways")
 
         run = VERBS[name].load(name)
-        print_result(run(settings), as_json=getattr(settings, "json", False))
+        return print_result(run(settings), as_json=getattr(settings, "json", False))
 
 
 def overview(prefix: str = "") -> list[str]:

@@ -27,9 +27,9 @@ from bothways.text.data.conll import looks_tagged
 from bothways.text.data.examples import TAGS
 from bothways.text.data.model_inputs import resolve_columns
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
-from bothways.text.rows.annotation_files import has_annotations, is_annotation_file
+from bothways.text.rows.annotation_files import has_annotations
 from bothways.text.rows.datasets import HUB_PREFIX, arrow_files, unread_splits
-from bothways.text.rows.rows import form_of, open_rows
+from bothways.text.rows.rows import ANNOTATED, form_of, open_rows
 from bothways.text.rows.text_files import file_type
 
 TAG_COLUMNS = {"tags", "pos_tags", *TAGS}
@@ -169,9 +169,9 @@ def gold_kind(gold: Path, labelled: bool, encoding: str | None) -> Literal["labe
     | SQuAD's JSON, or table of questions | JSON {id: answer}; JSON lines with `id` and `answer`             |
     | relevance judgements (qrels)        | TREC run, or table with query, document and score                |
     """
-    if is_annotation_file(gold):
-        return "tags"
     rows = open_rows(gold, encoding)
+    if rows.form is ANNOTATED:
+        return "tags"
     is_published = rows.form.text is not None
     if not labelled and not is_published and is_qrels_file(gold, encoding):
         return "ranking"
@@ -259,13 +259,14 @@ def data_kind(file: TableSource, settings: Evaluate, trained: Mapping[str, Any])
     """
     if is_squad_file(file):
         return "questions"
+
+    rows = open_rows(file, settings.encoding)
     if isinstance(file, Path):
-        if is_annotation_file(file) or looks_tagged(file, settings.encoding):
+        if rows.form is ANNOTATED or looks_tagged(file, settings.encoding):
             return "tags"
         if is_plain_text(file):
             return "texts"
 
-    rows = open_rows(file, settings.encoding)
     columns = rows.names()
     text_columns = resolve_columns(file, settings, trained)
     if text_columns["text"] is None:

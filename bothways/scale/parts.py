@@ -18,7 +18,6 @@ from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import Journal
 from bothways.inference.jobs.part import NO_COLUMNS, plan_file
 from bothways.inference.jobs.plan import JobPlan, load_for
-from bothways.inference.jobs.source import STANDARD_INPUT
 from bothways.inference.jobs.writers import Parquet
 from bothways.scale import ray
 from bothways.scale.part import OPEN_FILE, compute_part
@@ -26,6 +25,7 @@ from bothways.scale.plan import InputFile, PartsPlan, PartTask, cut_into_parts, 
 from bothways.scale.publish import check_directory, done_parts, write_manifest
 from bothways.settings.predict import Embed, Predict
 from bothways.text.rows.datasets import HUB_PREFIX
+from bothways.text.rows.standard_input import STANDARD_INPUT
 from bothways.text.rows.text_files import find_files, note_on_unread, unread_files
 from bothways.text.tokenizer.worker_processes import in_order
 

@@ -21,6 +21,7 @@ from zlib import crc32
 import numpy as np
 
 from bothways.base.errors import InputError
+from bothways.base.file_lock import acquire_lock
 from bothways.base.io import cache_bytes, cache_directory
 from bothways.base.log import logger
 from bothways.base.paths import BLOCK, RemotePath
@@ -314,7 +315,7 @@ class _Space:
             os.utime(folder)
             descriptor = os.open(array_files.lock_file(folder), os.O_RDWR | os.O_CREAT)
             finalize(self, os.close, descriptor)
-            _lock(descriptor, is_shared=True)
+            acquire_lock(descriptor, is_shared=True)
 
     def reserve(self, file: Path, start: int, size: int, *, share: float = 1.0) -> bool:
         """Take so much disk for a part of a file, unless the cache would exceed this share of its bound. Stores that
@@ -342,28 +343,14 @@ class _Space:
     def filling(self, *, is_waiting: bool = True) -> Iterator[bool]:
         """Yields whether this process has the lock of filling, which one process has at a time."""
         with self.folder.with_name(f".{self.folder.name}.filling").open("w") as opened:
-            yield _lock(opened, is_waiting=is_waiting)
+            yield acquire_lock(opened, is_waiting=is_waiting)
 
     @contextmanager
     def _all(self) -> Iterator[None]:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with (self.folder.parent / ".lock").open("w") as opened:
-            _lock(opened)
+            acquire_lock(opened)
             yield
-
-
-def _lock(file: Any, *, is_shared: bool = False, is_waiting: bool = True) -> bool:
-    """Lock a file until it is closed; False if another process has it, and this one does not wait."""
-    import fcntl  # missing on Windows, where only stores in memory work
-
-    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
-    if not is_waiting:
-        kind |= fcntl.LOCK_NB
-    try:
-        fcntl.flock(file, kind)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _disk_use(folder: Path) -> int:

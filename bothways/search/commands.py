@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -14,6 +14,7 @@ from bothways.base.paths import as_path
 from bothways.base.terminal import print_json_line
 from bothways.pretrained import locate
 from bothways.search.database import is_store
+from bothways.search.hits import SearchResult, SourcedAnswer
 from bothways.search.index_cache import index_directory
 from bothways.search.indexing import Indexed, index
 from bothways.search.reranking import search_reranked
@@ -26,40 +27,6 @@ from bothways.tasks import TASKS
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
     from bothways.search.extraction import Extracted
-
-
-@dataclass(frozen=True)
-class SourcedAnswer:
-    """An exact answer in a passage: hit.text[start:end] == text.
-
-    score: of the hit (its part in 0..1) times the probability of the model.
-    """
-
-    text: str
-    start: int
-    end: int
-    score: float
-    hit: Hit
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search.
-
-    hits: passages, best first.
-    around: the passages before and after each hit; [] if none were asked for.
-    answers: best first; None if no model was named for them.
-    """
-
-    store: Store
-    hits: list[Hit]
-    around: list[tuple[list[Hit], list[Hit]]] = field(default_factory=list)
-    answers: list[SourcedAnswer] | None = None
-
-    @property
-    def relevant(self) -> bool:
-        """Whether a passage is not weak."""
-        return not all(hit.weak for hit in self.hits)
 
 
 def run_index(settings: Index) -> Indexed:
@@ -117,7 +84,14 @@ def run_search(settings: Search) -> SearchResult:
     if settings.answer:
         # Without a passage there is nothing to read, so the model is not loaded.
         answers = find_answers(settings.query, hits, load_model(settings, settings.answer)) if hits else []
-    return SearchResult(store=store, hits=hits, around=around, answers=answers)
+    return SearchResult(
+        store=store,
+        query=settings.query,
+        hits=hits,
+        around=around,
+        answers=answers,
+        only_files=settings.files_with_matches and not settings.json,
+    )
 
 
 def open_store(settings: Search) -> Store:

@@ -1,18 +1,16 @@
-"""The output of `bothways search`: passages with their files and lines, the matching sentence marked, or JSON lines."""
+"""The result of a search: passages with their files and lines, the matching sentence marked, and answers in them."""
 
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bothways.base.terminal import print_json, print_lines, print_styled
-from bothways.search.commands import SearchResult, run_search
+from bothways.base.results import JsonValues
+from bothways.base.terminal import Line, Segment
 from bothways.search.matching import Span, matching_sentence, matching_words
 from bothways.search.spaces import open_vectors
-from bothways.search.store import Hit, hit_json
-from bothways.settings.search import Search
+from bothways.search.store import Hit, Store
 
 # ANSI styles, with the colours of grep.
 PATH = "35"
@@ -23,94 +21,110 @@ WORD = "1;31"
 
 NOTHING = "Nothing was found."
 ONLY_WEAK = "No clear match. The nearest passages:"
-Segment = tuple[str, str]  # a text and its style
 
 
-def run(settings: Search) -> None:
-    """Search, and print the hits. The exit status is 1 without any, as of grep."""
-    is_printed = print_hits(
-        run_search(settings),
-        settings.query,
-        json=settings.json,
-        only_files=settings.files_with_matches,
-    )
-    if not is_printed:
-        sys.exit(1)
+@dataclass(frozen=True)
+class SourcedAnswer:
+    """An exact answer in a passage: hit.text[start:end] == text.
 
-
-def print_hits(result: SearchResult, query: str, *, json: bool, only_files: bool) -> bool:
-    """Print hits as JSON, names of files, or text; coloured in a terminal without $NO_COLOR, and with $FORCE_COLOR.
-
-    result: the hits.
-    query: what was searched for, whose words are marked.
-    json: print JSON lines.
-    only_files: print the names of files with a hit that is not weak.
-
-    Returns whether there was a hit to print.
+    score: of the hit (its part in 0..1) times the probability of the model.
     """
-    if json:
-        print_json(*(_json(result, hit, query) for hit in result.hits))
-        return bool(result.hits)
 
-    if only_files:
-        names = dict.fromkeys(_name(hit.path) for hit in result.hits if not hit.weak)
-        print_lines(*names)
-        return bool(names)
+    text: str
+    start: int
+    end: int
+    score: float
+    hit: Hit
 
-    if not result.hits:
-        print_lines(NOTHING)
-        return False
-
-    if not result.relevant:
-        print_lines(ONLY_WEAK, "")
-    _print_passages(result, query, color=_is_coloured())
-    return True
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "hit"}
 
 
-def _json(result: SearchResult, hit: Hit, query: str) -> dict[str, Any]:
-    answer = None
-    for sourced in result.answers or ():
-        if sourced.hit is hit:
-            answer = {name: value for name, value in vars(sourced).items() if name != "hit"}
-            break
-    return {**hit_json(hit), "match": [*_sentence(result, hit, query)], "answer": answer}
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search.
+
+    store: in which was searched.
+    query: what was searched for, whose words are marked.
+    hits: passages, best first.
+    around: the passages before and after each hit; [] if none were asked for.
+    answers: best first; None if no model was named for them.
+    only_files: the lines are the names of the files with a hit that is not weak.
+    """
+
+    store: Store
+    query: str
+    hits: list[Hit]
+    around: list[tuple[list[Hit], list[Hit]]] = field(default_factory=list)
+    answers: list[SourcedAnswer] | None = None
+    only_files: bool = False
+
+    @property
+    def relevant(self) -> bool:
+        """Whether a passage is not weak."""
+        return not all(hit.weak for hit in self.hits)
+
+    @property
+    def exit_status(self) -> int:
+        """1 if there is nothing to print, as of grep."""
+        is_found = self.relevant if self.only_files else bool(self.hits)
+        return 0 if is_found else 1
+
+    def to_json(self) -> JsonValues:
+        """An object for each hit."""
+        return JsonValues(
+            {
+                **hit.to_json(),
+                "match": [*_sentence(self, hit)],
+                "answer": next((answer.to_json() for answer in self.answers or () if answer.hit is hit), None),
+            }
+            for hit in self.hits
+        )
+
+    def lines(self) -> Iterator[Line]:
+        """The names of files, or the answers and the passages."""
+        if self.only_files:
+            yield from dict.fromkeys(_name(hit.path) for hit in self.hits if not hit.weak)
+            return
+
+        if not self.hits:
+            yield NOTHING
+            return
+
+        if not self.relevant:
+            yield ONLY_WEAK
+            yield ""
+        yield from self._answer_lines()
+        for number, hit in enumerate(self.hits):
+            yield from self._passage_lines(number, hit)
+            yield ""
+
+    def _answer_lines(self) -> Iterator[Line]:
+        for answer in self.answers or ():
+            yield [(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_source(answer.hit)]
+        if self.answers:
+            yield ""
+
+    def _passage_lines(self, number: int, hit: Hit) -> Iterator[Line]:
+        heading = f"  {hit.heading}" if hit.heading else ""
+        weak = " weak" if hit.weak else ""
+        yield [*_source(hit), (heading, ""), (f"  {hit.score:.3f}{weak}", DIM)]
+
+        before: list[Hit] = []
+        after: list[Hit] = []
+        if self.around:
+            before, after = self.around[number]
+        for neighbour in before:
+            yield from _plain(neighbour)
+        yield from _marked(self, hit)
+        for neighbour in after:
+            yield from _plain(neighbour)
 
 
 def _name(path: Path) -> str:
     """The path, relative to the working directory if it is inside."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _is_coloured() -> bool:
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _print_passages(result: SearchResult, query: str, *, color: bool) -> None:
-    for answer in result.answers or ():
-        segments = [(answer.text, SENTENCE), (f"  {answer.score:.2f}  ", DIM), *_source(answer.hit)]
-        print_styled(segments, color=color)
-    if result.answers:
-        print_lines("")
-
-    for number, hit in enumerate(result.hits):
-        heading = f"  {hit.heading}" if hit.heading else ""
-        weak = " weak" if hit.weak else ""
-        head = [*_source(hit), (heading, ""), (f"  {hit.score:.3f}{weak}", DIM)]
-        print_styled(head, color=color)
-
-        before: list[Hit] = []
-        after: list[Hit] = []
-        if result.around:
-            before, after = result.around[number]
-        for neighbour in before:
-            print_styled(*_plain(neighbour), color=color)
-        print_styled(*_marked(result, hit, query), color=color)
-        for neighbour in after:
-            print_styled(*_plain(neighbour), color=color)
-        print_lines("")
 
 
 def _source(hit: Hit) -> list[Segment]:
@@ -127,10 +141,10 @@ def _plain(hit: Hit) -> list[list[Segment]]:
     return [[(f"  {line}", DIM)] for line in hit.text.split("\n")]
 
 
-def _marked(result: SearchResult, hit: Hit, query: str) -> list[list[Segment]]:
+def _marked(result: SearchResult, hit: Hit) -> list[list[Segment]]:
     """The lines of a passage: its matching sentence in bold, the words of the query coloured."""
-    sentence = _sentence(result, hit, query)
-    words = matching_words(hit.text, query, result.store.analyzer)
+    sentence = _sentence(result, hit)
+    words = matching_words(hit.text, result.query, result.store.analyzer)
 
     # The style can only change where a sentence or a word starts or ends.
     bounds = {0, len(hit.text), *sentence}
@@ -147,9 +161,9 @@ def _marked(result: SearchResult, hit: Hit, query: str) -> list[list[Segment]]:
     return lines
 
 
-def _sentence(result: SearchResult, hit: Hit, query: str) -> Span:
+def _sentence(result: SearchResult, hit: Hit) -> Span:
     static = open_vectors("static", result.store.database.get("static_model"))
-    return matching_sentence(hit.text, query, result.store.analyzer, static)
+    return matching_sentence(hit.text, result.query, result.store.analyzer, static)
 
 
 def _style(position: int, words: Sequence[Span], sentence: Span) -> str:

@@ -15,7 +15,7 @@ from bothways.base.errors import InputError, shorten
 from bothways.base.io import to_json
 from bothways.search.reranking import search_reranked
 from bothways.search.spaces import Space, VectorModel, open_vectors
-from bothways.search.store import Store, hit_json
+from bothways.search.store import Store
 
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
@@ -312,7 +312,7 @@ def _search(
     )
     return {
         "relevant": not all(hit.weak for hit in hits),
-        "hits": [hit_json(hit) for hit in hits],
+        "hits": [hit.to_json() for hit in hits],
     }
 
 
@@ -326,4 +326,4 @@ def _read(
     start: int | None = None,
 ) -> dict[str, Any]:
     hits = store.passages_from(path, line, passages, page=page, start=start)
-    return {"passages": [hit_json(hit) for hit in hits]}
+    return {"passages": [hit.to_json() for hit in hits]}

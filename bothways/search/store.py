@@ -67,6 +67,10 @@ class Hit:
     metadata: dict[str, Any] = field(default_factory=dict)
     weak: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        """The passage as a JSON object, with the same keys always."""
+        return {**vars(self), "path": str(self.path), "score": round(self.score, 6)}
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -75,11 +79,6 @@ class Snapshot:
     change: int
     bm25: Bm25
     vectors_NH: dict[Space, np.ndarray]
-
-
-def hit_json(hit: Hit) -> dict[str, Any]:
-    """A passage as a JSON object, with the same keys always."""
-    return {**vars(hit), "path": str(hit.path), "score": round(hit.score, 6)}
 
 
 class Store:

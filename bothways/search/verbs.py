@@ -12,7 +12,7 @@ VERBS = {
     ),
     "search": Verb(
         settings="bothways.settings.search:Search",
-        function="bothways.search.hits:run",
+        function="bothways.search.commands:run_search",
         help="search a folder or an index",
         example='"which invoices mention late fees" documents',
         words="find grep retrieve query rank lookup",

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from bothways.base.errors import InputError, flag, join_names
+from bothways.base.file_lock import acquire_lock
 from bothways.base.log import logger
 from bothways.base.paths import as_path
 from bothways.pretrained import locate
@@ -114,23 +115,10 @@ def writer_lock(directory: Path) -> Iterator[bool]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK).open("ab") as file:
         try:
-            _lock(file)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
-def _lock(file: BinaryIO) -> None:
-    """Lock a file without waiting. OSError if another process has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    else:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = acquire_lock(file, is_waiting=False)
+        except OSError:  # without locks, nobody may write
+            is_locked = False
+        yield is_locked
 
 
 class StoreWriter:

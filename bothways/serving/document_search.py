@@ -13,7 +13,7 @@ from bothways.base.errors import InputError
 from bothways.search.matching import matching_sentence
 from bothways.search.reranking import num_reranked, reordered
 from bothways.search.spaces import open_vectors
-from bothways.search.store import Hit, Store, hit_json
+from bothways.search.store import Hit, Store
 from bothways.serving import calls
 from bothways.serving.bodies import ReadingBody, SearchBody, as_body, wrong
 from bothways.serving.limits import Limits
@@ -149,7 +149,7 @@ class DocumentSearch:
         shown = []
         for hit in hits[: query.top]:
             match = matching_sentence(hit.text, query.query, self.store.analyzer, self._static_vectors())
-            shown.append(hit_json(hit) | {"match": [*match]})
+            shown.append(hit.to_json() | {"match": [*match]})
         return shown, self.store.passages
 
 

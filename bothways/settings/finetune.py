@@ -67,7 +67,7 @@ class FineTune(Adapters, base.Encoded, Recipe):
     """Fine-tune on labelled data."""
 
     model: Location = option("model", default=Path(DEFAULT), metavar="DIR", first=True)
-    """Checkpoint, run, or name of a model on the hub to start from."""
+    """Checkpoint, run, or name of a model on the hub to start from; tf-idf: a linear model over TF-IDF, no encoder."""
     train: base.Data = option("data")
     """Labelled training data; dev and test sets are split off it unless they are given."""
     out: Location = option("output", aliases=("-o",))

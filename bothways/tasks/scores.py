@@ -121,6 +121,21 @@ class Predictions:
         return Predictions(**{**stored, "where": where})
 
     @staticmethod
+    def of_rankings(scores_by_query: Mapping[str, Mapping[str, float]]) -> "Predictions":
+        """The scores of the ranking of each query, which is a unit of its own.
+
+        scores_by_query: the values of the metrics, by the location of the query.
+        """
+        where = [*scores_by_query]
+        return Predictions(
+            where=where,
+            gold=[None] * len(where),
+            predicted=[*scores_by_query.values()],
+            groups=where,
+            details=[None] * len(where),
+        )
+
+    @staticmethod
     def joined(parts: Iterable["Predictions"]) -> "Predictions":
         whole = Predictions(where=[], gold=[], predicted=[], groups=[], details=[])
         for part in parts:

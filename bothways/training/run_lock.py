@@ -1,7 +1,7 @@
 """Lock and state of a run directory. One process at a time has the lock, also on several hosts if their file system
 locks for all of them.
 
-The system releases the lock (flock) however its process ends. The file names the process, for messages.
+The system releases the lock (base/file_lock.py) however its process ends. The file names the process, for messages.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError
+from bothways.base.file_lock import acquire_lock
 from bothways.base.log import logger
 
 METRICS = "metrics.jsonl"
@@ -71,31 +72,25 @@ class Lock:
     def _acquire(self) -> None:
         """Lock the file. InputError if a process that is alive holds it."""
         for _ in range(POLLS):
-            try:
-                self._flock()
-            except BlockingIOError:
-                owner = self._owner()
-                if not owner or is_alive(owner) is not False:
-                    break
-                # Processes that it has started hold the file until they see that it is dead.
-                time.sleep(POLL)
-            else:
+            if self._is_free():
                 return
+            owner = self._owner()
+            if not owner or is_alive(owner) is not False:
+                break
+            # Processes that it has started hold the file until they see that it is dead.
+            time.sleep(POLL)
 
         if owner and owner["id"] == os.getpid() and is_alive(owner):
             raise InputError(f"{self.path.parent}: the run is still active in this process; wait until it ends")
         raise InputError(f"{self.path.parent}: the run is still active, as {_name(owner)}; stop it first")
 
-    def _flock(self) -> None:
-        """BlockingIOError if the file is locked."""
+    def _is_free(self) -> bool:
+        """Whether this process has the lock now. A file system without locks counts as free, with a warning."""
         try:
-            import fcntl  # missing on Windows
-
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except (ImportError, OSError):
+            return acquire_lock(self.descriptor, is_waiting=False)
+        except OSError:
             logger.warning(f"{self.path.parent}: no locks on this file system; start no second process in it")
+            return True
 
     def _owner(self) -> dict[str, Any]:
         """The process that the file names; empty if it names none, such as a file that is still being written."""

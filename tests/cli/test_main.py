@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import bothways
-from bothways.base.results import Facts, format_value
+from bothways.base.results import Facts, JsonValues, format_value
 from bothways.cli import commands, main
 from bothways.cli.info import InfoFacts
 from bothways.cli.output import print_result
@@ -98,6 +98,17 @@ def test_a_result_prints_itself(capsys):
     for as_json, expected in ((False, "score 1.5\nof 3 rows\n"), (True, '{"score": 1.5}\n')):
         print_result(result, as_json=as_json)
         assert capsys.readouterr().out == expected
+
+
+def test_a_result_may_be_lines_of_json_and_styled_lines_and_end_the_command(capsys, monkeypatch):
+    result = SimpleNamespace(
+        to_json=lambda: JsonValues([{"a": 1}, [2]]), lines=lambda: [[("a\n", "1"), ("b", "")], "c"], exit_status=1
+    )
+    assert print_result(result, as_json=True) == 1 and capsys.readouterr().out == '{"a": 1}\n[2]\n'
+    assert print_result(result, as_json=False) == 1 and capsys.readouterr().out == "a\\nb\nc\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_result(result, as_json=False)
+    assert capsys.readouterr().out == "\x1b[1ma\\n\x1b[0mb\nc\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -401,6 +412,7 @@ def test_one_of_several_processes_leaves_before_python_is_taken_down(world):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_torchrun_starts_a_run_in_two_processes_that_has_the_losses_of_one(tmp_path):
     flags = ["--steps", "4", "--dropout", "0", "--dtype", "float32"]
     alone = pretraining(tmp_path, "-o", str(tmp_path / "alone"), *flags)

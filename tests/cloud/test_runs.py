@@ -20,6 +20,7 @@ from bothways.scale.shards import ShardedArray
 from bothways.settings import Classify, Embed, Predict, Pretrain
 from bothways.text.corpus import array_files
 from tests.cloud.conftest import at_random
+from tests.soaked import in_soak
 
 TINY = dict(model="tiny", steps=5, batch_tokens=512, max_length=64, evaluate_every=1, checkpoint_every=1)
 TINY |= dict(vocab_size=200, heldout_examples=8, pairs="none", dtype="float32", seed=3)
@@ -94,7 +95,7 @@ def test_a_run_in_object_storage_is_that_of_local_files(bucket, local_run, corpu
     assert predictor.fill(text) == bothways.load(local_run).fill(text)
 
 
-@pytest.mark.parametrize("copy, moment", [("lost", "step-00000003/state.json"), ("there", "step-00000002/")])
+@pytest.mark.parametrize("copy, moment", [("lost", "step-00000003/state.json"), *in_soak(("there", "step-00000002/"))])
 def test_a_killed_run_goes_on_from_object_storage(
     bucket, tmp_path, local_run, corpus, proxy, monkeypatch, copy, moment
 ):

@@ -17,9 +17,9 @@ from bothways import Tokenizer
 from bothways.text.tokenizer.tokenizer import SPECIAL_TOKENS
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-MOVING = [point for point in CODE_POINTS if unicodedata.combining(chr(point))]
+CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]
 LAST_WRITTEN = 0x32000  # behind the last letter of any script
+MOVING = [point for point in range(LAST_WRITTEN) if unicodedata.combining(chr(point))]
 OPTIONS = list(itertools.product((True, False), (None, True, False), (True, False)))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 # Marks which move behind their letter, most of them stripped; those which stay; one that is stripped and does not move.

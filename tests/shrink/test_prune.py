@@ -125,6 +125,7 @@ def test_a_model_without_some_heads_is_stored_in_int8(made, tmp_path):
     assert read.model.config.num_attention_heads == 2 and torch.equal(hidden(read), hidden(small))
 
 
+@pytest.mark.soak
 def test_a_model_without_some_heads_is_exported(made, tmp_path):
     from bothways.settings import Export
     from bothways.shrink.export import export

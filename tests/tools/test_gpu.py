@@ -24,6 +24,7 @@ THERE |= {"python_full_version": "3.12.3", "extra": ""}
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_dry_run_writes_figures_and_a_page_that_it_prints(tmp_path):
     run = [sys.executable, "-m", "tools.gpu", "-o", str(tmp_path), "--small", "--steps", "machine", "correct"]
     done = subprocess.run(run, cwd=ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True)

@@ -118,17 +118,14 @@ def test_a_function_of_more_than_sixty_logical_lines_is_named(package, statement
     assert len(measured.faults()) == is_long
 
 
-@pytest.fixture(scope="module")
-def measured():
-    """The package, which takes seconds to read."""
-    return house.measure(house.PACKAGE)
+@pytest.mark.soak
+def test_the_package_has_no_circle_and_no_long_function():
+    """`make check` says so too."""
+    assert house.measure(house.PACKAGE).faults() == []
 
 
-def test_the_package_has_no_circle_and_no_long_function(measured):
-    assert measured.faults() == []
-
-
-def test_options_are_printed_by_verb(measured, monkeypatch, capsys):
+def test_options_are_printed_by_verb(package, monkeypatch, capsys):
+    measured = house.measure(package)
     monkeypatch.setattr(house, "measure", lambda package: measured)
     house.main([])
     printed = capsys.readouterr().out

@@ -1,6 +1,6 @@
 """The comparison of two checkouts: what it reports of recorded results."""
 
-from tools.same_results import report
+from tools.same_results.compare import report
 
 BEFORE = {
     "tag": {"tag": {"status": 0, "files": {"metrics.jsonl": [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]}}},

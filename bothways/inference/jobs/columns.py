@@ -1,4 +1,4 @@
-"""The columns of the results: which columns of the input are kept, and what a prediction adds to them."""
+"""The columns of the results: which columns of the input are copied, and what a prediction adds to them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,23 @@ from bothways.tasks.scores import probability_column
 from bothways.text.rows.column_names import rename_columns
 
 SHOWN_SCORES = 5  # labels of a row of a .csv or .tsv: in 77 columns, label and score are not found
-PLAIN_TYPE = re.compile("u?int(8|16|32|64)|float|double|bool")  # of a kept column in an Arrow schema
+PLAIN_TYPE = re.compile("u?int(8|16|32|64)|float|double|bool")  # of a copied column in an Arrow schema
 
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """The columns of the result rows: the line of each, the kept columns of the input, and the prediction.
+    """The columns of the result rows: the line of each, columns of the input, and the prediction.
 
     source: of the input.
     is_numbered: whether result rows have row numbers, and with them lines, if the source has any.
-    kept: the columns of the input that are copied, and their names in the result: input_NAME if NAME is taken.
+    name_by_input_column: the columns of the input that are copied, and their names in the result: input_NAME if NAME is
+        taken.
     predicted: the types of the columns of predictions.
     """
 
     source: JobSource
     is_numbered: bool
-    kept: Mapping[str, str]
+    name_by_input_column: Mapping[str, str]
     predicted: Columns
 
     @property
@@ -37,11 +38,11 @@ class PredictionColumns:
         return self.is_numbered and self.source.has_lines
 
     def types(self) -> Columns:
-        """The type of each column. Kept numbers of a Parquet or Arrow file keep their types; other kept columns are
-        text, or JSON."""
-        types = self.source.types() if self.kept else {}
+        """The type of each column. Copied numbers of a Parquet or Arrow file keep their types; other copied columns
+        are text, or JSON."""
+        types = self.source.types() if self.name_by_input_column else {}
         plain = {name: kind for name, kind in types.items() if PLAIN_TYPE.fullmatch(str(kind))}
-        copied = {output_name: plain.get(name, str) for name, output_name in self.kept.items()}
+        copied = {output_name: plain.get(name, str) for name, output_name in self.name_by_input_column.items()}
         return {**({"line": int} if self.has_lines else {}), **copied, **self.predicted}
 
 
@@ -54,11 +55,11 @@ def prediction_columns(settings: Predict, model: Predictor, source: JobSource, t
     if not names:
         return columns
 
-    # A kept column gives way to one of ours.
+    # A copied column gives way to one of ours.
     taken = {*predicted, *(["line"] if columns.has_lines else [])}
     if is_text_table(settings):
         taken |= {*map(probability_column, score_labels(predicted))}
-    return replace(columns, kept=rename_columns(names, taken))
+    return replace(columns, name_by_input_column=rename_columns(names, taken))
 
 
 def num_scores(settings: Predict, model: Predictor) -> int | None:

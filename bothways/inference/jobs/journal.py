@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.base.errors import InputError, differences, flag, format_count
+from bothways.base.file_lock import acquire_lock, locks_are_advisory
 from bothways.base.io import fsync, write_atomic
 from bothways.base.log import logger
 from bothways.inference.jobs.blocks import Block
@@ -216,14 +217,10 @@ class AppendOnlyFile:
 
     def lock(self, out: Path) -> None:
         """Lock the file against other commands; the system releases the lock however this process ends."""
-        try:
-            from fcntl import LOCK_EX, LOCK_NB, flock
-        except ImportError:  # on Windows
+        if not locks_are_advisory():  # the file must be renamed while it is locked
             return
-        try:
-            flock(self.file, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"{out}: another command is writing it; wait for it, or stop it") from None
+        if not acquire_lock(self.file, is_waiting=False):
+            raise BusyError(f"{out}: another command is writing it; wait for it, or stop it")
         self.is_locked = True
 
     def truncate(self, size: int) -> None:

@@ -109,7 +109,7 @@ def _plan_predictions(settings: Predict, model: Predictor, source: JobSource) ->
 
     # An option that the model lacks is reported before a row that it does not read.
     compute = _prediction_function(settings, model, columns, top)
-    inputs = read_inputs(settings, model, source, columns.kept)
+    inputs = read_inputs(settings, model, source, columns.name_by_input_column)
     return JobPlan(
         settings=settings,
         model=model,
@@ -129,7 +129,7 @@ def scores_per_row(model: Predictor, top: int | None) -> int:
 def _prediction_function(
     settings: Predict, model: Predictor, columns: PredictionColumns, top: int | None
 ) -> BlockFunction:
-    """The function from input rows to result rows, kept columns first. InputError if the model has no head for
+    """The function from input rows to result rows, copied columns first. InputError if the model has no head for
     predictions."""
     task = TASKS[model.task].load()
     for name, use in OPTIONS.items():
@@ -160,7 +160,7 @@ def _prediction_function(
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[writers.ResultRow]:
         results = predict_rows(rows, progress=progress)
-        copied = (dict(zip(columns.kept.values(), row.kept, strict=True)) for row in rows)
+        copied = (dict(zip(columns.name_by_input_column.values(), row.kept, strict=True)) for row in rows)
         lines = ({"line": row.line} if has_lines else {} for row in rows)
         return [{**line, **kept, **result} for line, kept, result in zip(lines, copied, results, strict=True)]
 

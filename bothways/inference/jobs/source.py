@@ -12,10 +12,9 @@ from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.text.data.model_inputs import LiveInput, ModelInput, read_questions, read_texts, resolve_columns
 from bothways.text.rows.datasets import HUB_PREFIX, arrow_files
-from bothways.text.rows.rows import Rows, open_rows
+from bothways.text.rows.rows import Rows, named_source, open_rows
+from bothways.text.rows.standard_input import STANDARD_INPUT
 from bothways.text.rows.text_files import find_files, is_pattern
-
-STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class JobSource:
     """Where a job reads: a file, standard input, or the text of its settings. It is opened when it is first asked for
     more than its name.
 
-    file: or STANDARD_INPUT.
+    file: its name, or "-" for standard input.
     encoding: of text files without a byte-order mark; None: UTF-8.
     literal: the row of the settings, instead of a file; empty: none.
     """
@@ -35,36 +34,27 @@ class JobSource:
     @property
     def name(self) -> str:
         """Its name in a message about a row."""
-        if self.literal:
-            return flag("text")
-        return "standard input" if self.file == STANDARD_INPUT else self.file
+        return flag("text") if self.literal else str(self.rows.source)
 
     @property
     def has_lines(self) -> bool:
         """Whether its rows are at lines of a file, or of standard input."""
-        return not self.literal and (self.file == STANDARD_INPUT or self.rows.form.has_lines)
+        return not self.literal and self.rows.form.has_lines
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows of the file."""
-        return open_rows(as_path(self.file), self.encoding)
-
-    @property
-    def opened(self) -> str | Rows:
-        """The rows of the file, or the name of standard input."""
-        return STANDARD_INPUT if self.file == STANDARD_INPUT else self.rows
+        """The rows of the file, or of standard input."""
+        return open_rows(named_source(self.file), self.encoding)
 
     def names(self, *, of_all_rows: bool) -> list[str]:
         """The names of its columns, in all rows or in the first ones."""
         if self.literal:
             return [*self.literal]
-        if self.file == STANDARD_INPUT:
-            return ["text"]
         return self.rows.all_names() if of_all_rows else self.rows.names()
 
     def types(self) -> Mapping[str, Any]:
         """The Arrow types of the columns of a Parquet or Arrow file."""
-        return {} if self.file == STANDARD_INPUT else self.rows.types()
+        return self.rows.types()
 
 
 def source_of(settings: Embed | Predict) -> JobSource:
@@ -98,9 +88,9 @@ def check_is_one(settings: Embed | Predict) -> None:
 def read_texts_to_embed(settings: Embed, model: Predictor, source: JobSource) -> Iterator[LiveInput]:
     """The texts of a source. InputError if a row has two, and no setting chooses one of them."""
     trained = {} if settings.text_column else model.description.settings
-    names = resolve_columns(source.opened, settings, trained)
+    names = resolve_columns(source.rows, settings, trained)
     inputs = read_texts(
-        source.opened,
+        source.rows,
         text=names["text"],
         pair=names["pair"],
         encoding=settings.encoding,
@@ -108,27 +98,27 @@ def read_texts_to_embed(settings: Embed, model: Predictor, source: JobSource) ->
     return _require_single(inputs, settings.file, settings.text_column, "a vector is of one")
 
 
-def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: Iterable[str]) -> Iterator[LiveInput]:
-    """The rows of a source as the model of a task reads them. kept: the columns whose values are passed on."""
+def read_inputs(settings: Predict, model: Predictor, source: JobSource, keep: Iterable[str]) -> Iterator[LiveInput]:
+    """The rows of a source as the model of a task reads them. keep: the columns whose values are passed on."""
     reads = TASKS[model.task].load().inputs
     if source.literal:
-        return _literal_input(source.literal, model, reads, kept)
+        return _literal_input(source.literal, model, reads, keep)
 
     if reads == "questions":
         return read_questions(
-            source.opened,
+            source.rows,
             question=settings.text_column,
             context=settings.pair_column,
-            keep=[*kept],
+            keep=[*keep],
             encoding=settings.encoding,
         )
 
     # Blocks of a resumable output must depend only on the rows, not on when they arrive.
-    names = resolve_columns(source.opened, settings, model.description.settings)
+    names = resolve_columns(source.rows, settings, model.description.settings)
     inputs = read_texts(
-        source.opened,
+        source.rows,
         **names,
-        keep=[*kept],
+        keep=[*keep],
         live=settings.out is None,
         encoding=settings.encoding,
     )
@@ -140,7 +130,7 @@ def read_inputs(settings: Predict, model: Predictor, source: JobSource, kept: It
     )
 
 
-def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, kept: Iterable[str]) -> Iterator[ModelInput]:
+def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, keep: Iterable[str]) -> Iterator[ModelInput]:
     """The input of --text and --pair. InputError if the model reads pairs and --pair is missing, or the reverse."""
     if "pair" not in row and (reads == "questions" or model.reads_pairs):
         raise InputError(
@@ -148,7 +138,7 @@ def _literal_input(row: Mapping[str, Any], model: Predictor, reads: str, kept: I
         )
     if "pair" in row and (reads == "single texts" or model.reads_pairs is False):
         raise InputError(f"pair: this model reads single texts; leave out {flag('pair')}")
-    yield ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in kept))
+    yield ModelInput(row["text"], row.get("pair"), id="0", kept=tuple(row[name] for name in keep))
 
 
 def _require_single(inputs: Iterator[LiveInput], file: str, column: str | None, reason: str) -> Iterator[LiveInput]:

@@ -14,9 +14,10 @@ from bothways.inference.jobs.job_progress import JobProgress
 from bothways.inference.jobs.journal import Journal, check_output, open_output
 from bothways.inference.jobs.part import compute_block, compute_blocks
 from bothways.inference.jobs.plan import JobPlan, plan_job
-from bothways.inference.jobs.source import STANDARD_INPUT, check_is_one
+from bothways.inference.jobs.source import check_is_one
 from bothways.inference.jobs.writers import ResultRow
 from bothways.settings.predict import Embed, Predict
+from bothways.text.rows.standard_input import STANDARD_INPUT
 from bothways.text.rows.text_files import open_file
 
 VECTOR_SUFFIXES = (".npy", ".parquet", ".jsonl")

@@ -183,14 +183,7 @@ class PairScoring(training_task.Scoring):
         self, split: str, qrels: Mapping[str, Mapping[str, float]], rankings: Mapping[str, Sequence[str]]
     ) -> Predictions:
         scores = metrics.query_scores(qrels, rankings, k=TOP)
-        where = [f"{split}, text {query}" for query in scores]
-        return Predictions(
-            where=where,
-            gold=[None] * len(where),
-            predicted=[*scores.values()],
-            groups=where,
-            details=[None] * len(where),
-        )
+        return Predictions.of_rankings({f"{split}, text {query}": values for query, values in scores.items()})
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         if self.task.has_scores:

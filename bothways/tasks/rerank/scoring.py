@@ -154,15 +154,7 @@ class ListScoring(training_task.Scoring):
 
     def scored(self, split: str, values: Sequence[float | None]) -> Predictions:
         """The scores of each query, whose passages are ordered by these values."""
-        scores = self.query_scores(split, values)
-        where = [*scores]
-        return Predictions(
-            where=where,
-            gold=[None] * len(where),
-            predicted=[*scores.values()],
-            groups=where,
-            details=[None] * len(where),
-        )
+        return Predictions.of_rankings(self.query_scores(split, values))
 
     def score_predictions(self, predictions: Predictions) -> Scores:
         return scores_of_queries(predictions.predicted)

@@ -31,9 +31,8 @@ from bothways.text.data.tags import (
     tags_to_spans,
 )
 from bothways.text.data.word_rows import WORD_NAMES, has_word_columns, names_words
-from bothways.text.rows.annotation_files import is_annotation_file
 from bothways.text.rows.row_errors import RowErrors
-from bothways.text.rows.rows import open_rows
+from bothways.text.rows.rows import ANNOTATED, open_rows
 from bothways.text.rows.text_files import read_lines
 
 if TYPE_CHECKING:
@@ -179,9 +178,9 @@ def entity_type(tag: str) -> str:
 
 def is_tagged(file: TableSource, labels: Sequence[str], encoding: str | None) -> bool:
     """Whether a file has tags: in named columns a list of words, else lines that end in one of the model's tags."""
-    if is_annotation_file(file):
-        return True
     rows = open_rows(file, encoding)
+    if rows.form is ANNOTATED:
+        return True
     if rows.form.has_names:
         _, values = next(rows.read(), (None, {}))
         return has_word_columns([*values]) or any(isinstance(value, list) for value in values.values())

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from bothways.base.errors import InputError
+from bothways.base.file_lock import acquire_lock
 from bothways.base.io import atomic_directory, remove_leftovers
 from bothways.base.log import logger
 from bothways.base.paths import RemotePath
@@ -57,33 +58,22 @@ def build_folder(folder: Path) -> Path:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a store, waiting for other processes. The system releases it if the process dies."""
-    import fcntl  # missing on Windows, where only stores in memory work
-
     with _write_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = lock_file(folder).open("w")
+        opened = lock_file(folder).open("w")
 
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with opened:
+        if not acquire_lock(opened, is_waiting=False):
             logger.info(f"{folder}: another process is building this token store; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            acquire_lock(opened)
         yield
 
 
 @contextmanager
 def try_lock(folder: Path) -> Iterator[bool]:
     """Lock a store without waiting: True inside the block if the lock was acquired, False if another process has it."""
-    import fcntl
-
-    with lock_file(folder).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with lock_file(folder).open("w") as opened:
+        yield acquire_lock(opened, is_waiting=False)
 
 
 def lock_file(folder: Path) -> Path:

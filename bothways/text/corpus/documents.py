@@ -20,7 +20,7 @@ from bothways.text.rows import text_files
 from bothways.text.rows.column_names import join_texts, missing_column
 from bothways.text.rows.datasets import HUB_PREFIX, HubDataset, arrow_files
 from bothways.text.rows.row_errors import OnError, RowErrorHandler
-from bothways.text.rows.rows import Source, open_rows
+from bothways.text.rows.rows import StoredSource, open_rows
 
 Unit = Literal["blank", "line", "file"]
 Part = Literal["all", "training", "heldout"]
@@ -113,9 +113,9 @@ class Corpus:
         parts += map(_contents, self.sources().values())
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
-    def sources(self) -> dict[Hashable, Source]:
+    def sources(self) -> dict[Hashable, StoredSource]:
         """The sources in order, keyed by identity (file, dataset, or rows in memory) so that each is read once."""
-        source_by_key: dict[Hashable, Source] = {}
+        source_by_key: dict[Hashable, StoredSource] = {}
         for path in self.paths:
             for source in _resolve(path):
                 source_by_key.setdefault(_key(source), source)
@@ -140,7 +140,7 @@ class Corpus:
         cut = next((position for position in ends if position >= 0), end)
         return text[:cut] if self.part == "training" else text[cut:].lstrip()
 
-    def _texts(self, source: Source, on_row_error: RowErrorHandler) -> Iterator[str]:
+    def _texts(self, source: StoredSource, on_row_error: RowErrorHandler) -> Iterator[str]:
         if isinstance(source, Path) and text_files.file_type(source) == ".txt":
             yield from _text_documents(source, self.unit, on_row_error, self.encoding)
         else:
@@ -198,7 +198,7 @@ def sample() -> list[dict[str, Any]]:
 # --- sources and their texts ------------------------------------------------------------------------------------------
 
 
-def _resolve(path: TableSource | str) -> Sequence[Source]:
+def _resolve(path: TableSource | str) -> Sequence[StoredSource]:
     if isinstance(path, MemoryTable):
         return [path]
     name = path.as_posix() if isinstance(path, Path) else path
@@ -207,13 +207,13 @@ def _resolve(path: TableSource | str) -> Sequence[Source]:
     return arrow_files(as_path(path)) or text_files.find_files(as_path(path))
 
 
-def _key(source: Source) -> Hashable:
+def _key(source: StoredSource) -> Hashable:
     if isinstance(source, MemoryTable):
         return source.fingerprint
     return source.resolve() if isinstance(source, Path) else source
 
 
-def _contents(source: Source) -> tuple[str | None, ...]:
+def _contents(source: StoredSource) -> tuple[str | None, ...]:
     if isinstance(source, MemoryTable):
         return "memory", source.fingerprint
     if isinstance(source, HubDataset):

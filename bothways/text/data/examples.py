@@ -35,14 +35,12 @@ from bothways.text.data.word_rows import (
 )
 from bothways.text.rows.annotation_files import (
     has_annotations,
-    is_annotation_file,
     layouts_message,
     read_annotations,
 )
-from bothways.text.rows.json_tables import is_json_table
 from bothways.text.rows.row_errors import OnError, RowErrors
-from bothways.text.rows.rows import Rows, form_of, open_rows, read_rows
-from bothways.text.rows.text_files import CONVERSIONS, file_type
+from bothways.text.rows.rows import FORMS, JSON_FORMS, Rows, form_of, open_rows, read_rows
+from bothways.text.rows.text_files import CONVERSIONS, JSON, file_type
 
 TAGS = ("ner_tags", "ner", "labels")  # common names of the tag column, besides the standard `tags`
 
@@ -149,8 +147,9 @@ def read_tagged(
         )
 
     row_errors = errors or RowErrors()
-    if not isinstance(path, MemoryTable) and (is_annotation_file(path) or file_type(path) == ".json"):
-        is_table = is_json_table(path) and not is_annotation_file(path)
+    form = form_of(path, encoding)
+    if isinstance(path, Path) and form in JSON_FORMS:
+        is_table = form is FORMS[JSON]
         rows = read_rows(path, row_errors, encoding) if is_table else _annotations(path, row_errors, encoding)
         rows = annotations.accepted_rows(path, rows, row_errors)
         if not rows or _has_words(rows[0][1], words):

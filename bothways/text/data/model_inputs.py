@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bothways.base.errors import InputError, RowError, RowLocation, flag
-from bothways.base.paths import as_path
 from bothways.settings.tables_in_memory import RowOrError, TableRow, TableSource
 from bothways.text.data.columns import Columns, find_text_columns, read_text, refuse_column_names
 from bothways.text.data.squad import question_nodes
 from bothways.text.rows.column_names import match_columns
-from bothways.text.rows.rows import FIRST_ROWS, Rows, Source, open_rows, refuse_empty
-from bothways.text.rows.standard_input import read_standard_input
+from bothways.text.rows.rows import FIRST_ROWS, Rows, Source, named_source, open_rows, refuse_empty
+from bothways.text.rows.standard_input import StandardInput
 
 TEXT: tuple[Columns, None] = (("text",), None)  # the columns of a source with one text per line
 
@@ -48,9 +47,9 @@ def read_texts(
     live: bool = False,
     encoding: str | None = None,
 ) -> Iterator[LiveInput]:
-    """Stream the texts, and second texts if there are any, of a source (text/rows/rows.py) or standard input ("-").
+    """Stream the texts, and second texts if there are any, of a source (text/rows/rows.py).
 
-    source: a path, or its rows, which are open already.
+    source: a path, "-" for standard input, or its rows, which are open already.
     text, pair: column names, or several, comma-separated, which are joined; None: found by standard or common names
     (text/data/columns.py) among the columns of the first 64 rows.
     keep: columns whose values are passed on; "text" for one text per line.
@@ -59,17 +58,11 @@ def read_texts(
 
     InputError if the source as a whole cannot be read, EmptyInput if it has no row.
     """
-    if source == "-":
-        refuse_column_names("standard input", text, pair)
-        for row in read_standard_input(live, encoding):
-            yield row if row is None or isinstance(row, InputError) else _model_input(*row, TEXT, keep)
-        return
-
     rows = as_rows(source, encoding)
     if rows.form.is_text:
         refuse_column_names(rows.source, text, pair)
-        for row in rows.refuse_empty():
-            yield row if isinstance(row, InputError) else _model_input(*row, TEXT, keep)
+        for row in rows.live() if live else rows.refuse_empty():
+            yield row if row is None or isinstance(row, InputError) else _model_input(*row, TEXT, keep)
     else:
         columns = rows.form.chosen(text, pair)
         yield from _by_columns(rows, columns["text"], columns["pair"], keep)
@@ -158,10 +151,10 @@ def read_questions(
     Tables have columns question and context, or those named, and optionally id; the default id is the row number.
     InputError: see `read_texts`.
     """
-    if source == "-":
+    rows = as_rows(source, encoding)
+    if isinstance(rows.source, StandardInput):
         raise InputError("questions need passages; name a table with columns question and context, or SQuAD's JSON")
 
-    rows = as_rows(source, encoding)
     if rows.form.is_squad:
         assert isinstance(rows.source, Path)
         expected = f"{rows.source}: empty; SQuAD's JSON has at least one question"
@@ -201,15 +194,15 @@ def _squad_question(where: RowLocation, question: Any, passage: Any, number: int
 
 
 def as_rows(source: str | TableSource | Rows, encoding: str | None = None) -> Rows:
-    """The rows of a source; those that are open already as they are."""
+    """The rows of a source, or of standard input ("-"); those that are open already as they are."""
     if isinstance(source, Rows):
         return source
-    return open_rows(as_path(source) if isinstance(source, str) else source, encoding)
+    return open_rows(named_source(source) if isinstance(source, str) else source, encoding)
 
 
 def first_columns(source: str | TableSource | Rows, encoding: str | None = None) -> list[str]:
-    """The names of the columns in the first rows of a source, or of standard input ("-")."""
-    return ["text"] if source == "-" else as_rows(source, encoding).names()
+    """The names of the columns in the first rows of a source."""
+    return as_rows(source, encoding).names()
 
 
 def resolve_columns(

@@ -26,8 +26,10 @@ LAYOUTS = (  # of a row, for messages
 )
 
 
-def is_annotation_file(path: TableSource) -> bool:
+def is_annotation_file(path: TableSource, encoding: str | None = None) -> bool:
     """Whether a file holds annotated texts, judged by its first row.
+
+    encoding: see `read_annotations`.
 
     Such a file is a .json with a list of them (as exported by Label Studio), with an object that holds them, or with
     one on each line; or a .jsonl of spaCy's pairs. Lists of other records are tables (text/rows/json_tables.py).
@@ -35,19 +37,20 @@ def is_annotation_file(path: TableSource) -> bool:
     if isinstance(path, MemoryTable):
         return False
     if file_type(path) == ".jsonl":
-        return path.is_file() and is_annotated_pair(_first_value(path))
+        return path.is_file() and is_annotated_pair(_first_value(path, encoding))
     if file_type(path) != ".json":
         return False
 
-    content = read_bytes(path).removeprefix(BOM_UTF8).lstrip()
-    if content[:1] == b"{" and b'"paragraphs"' in content:
+    content = read_bytes(path)
+    stripped = content.removeprefix(BOM_UTF8).lstrip()
+    if stripped[:1] == b"{" and b'"paragraphs"' in stripped:
         return False  # questions in SQuAD's format
 
     with suppress(ValueError, RecursionError):
-        rows = _file_rows(json.loads(content)) or []
+        rows = _file_rows(_parsed(content, encoding)) or []
         return bool(rows) and _is_annotated(rows[0])
     # Not one JSON value: the .json may hold JSON lines.
-    return _is_annotated(_first_value(path))
+    return _is_annotated(_first_value(path, encoding))
 
 
 def _is_annotated(row: Any) -> bool:
@@ -59,10 +62,17 @@ def _is_annotated(row: Any) -> bool:
     return is_any_task or _is_document(row) or has_annotations(row)
 
 
-def _first_value(path: Path) -> Any:
+def _parsed(content: bytes, encoding: str | None) -> Any:
+    """The value of the content of a .json, which is in the encoding unless it begins with a byte-order mark."""
+    if content.startswith(BOM_UTF8):
+        return json.loads(content.removeprefix(BOM_UTF8))
+    return json.loads(content.decode(encoding) if encoding else content)
+
+
+def _first_value(path: Path, encoding: str | None) -> Any:
     """The value of the first line that is not blank; None if there is no such line, or if it is not JSON."""
     with suppress(ValueError, RecursionError, InputError):
-        first = next((line.text.strip() for line in decoded_lines(path) if line.text.strip()), "")
+        first = next((line.text.strip() for line in decoded_lines(path, encoding) if line.text.strip()), "")
         return json.loads(first)
     return None
 
@@ -138,12 +148,11 @@ def read_annotations(path: Path, encoding: str | None = None) -> Iterator[tuple[
 
 def _json_elements(path: Path, encoding: str | None) -> Iterator[tuple[RowLocation, Any] | InputError]:
     """(location, value) of each row of a .json; of each line, if it holds JSON lines."""
-    content = read_bytes(path)
     try:
-        value = json.loads(content.decode(encoding) if encoding and not content.startswith(BOM_UTF8) else content)
+        value = _parsed(read_bytes(path), encoding)
     except (ValueError, RecursionError) as error:
         # json's message where a second value follows the first: a second line.
-        if is_annotation_file(path) and str(error).startswith("Extra data"):
+        if is_annotation_file(path, encoding) and str(error).startswith("Extra data"):
             yield from _json_lines(path, encoding)
             return
         raise InputError(

@@ -1,7 +1,8 @@
 """Rows: the one way in which every verb reads a source, with the location of each row.
 
-A source is a file, a dataset, or a table in memory. Its `Form` says how it holds rows; the form of a file is found by
-its ending and its first rows. A row that cannot be read is an error in its place, so that rows keep their numbers.
+A source is a file, a dataset, a table in memory, or standard input. Its `Form` says how it holds rows; the form of a
+file is found by its ending and its first rows. A row that cannot be read is an error in its place, so that rows keep
+their numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bothways.base.errors import EmptyInput, InputError, RowLocation
+from bothways.base.paths import as_path
 from bothways.settings.tables_in_memory import (
     LocatedRow,
     MemoryTable,
@@ -33,11 +35,13 @@ from bothways.text.rows.delimited import read_delimited, read_sheet
 from bothways.text.rows.glue import FileFormat, detect_format, format_rows
 from bothways.text.rows.json_tables import is_json_table, read_json, read_json_lines
 from bothways.text.rows.row_errors import RowErrorHandler, raise_error
+from bothways.text.rows.standard_input import STANDARD_INPUT, StandardInput
 from bothways.text.rows.text_files import ARROW, JSON, XLSX, check_file_type, decoded_lines, file_type, open_file
 
 FIRST_ROWS = 64  # rows that determine which columns a source has
 MOST_CONSECUTIVE_ERRORS = 10_000  # above this, the file is probably not the intended one
-Source = TableSource | HubDataset
+StoredSource = TableSource | HubDataset
+Source = StoredSource | StandardInput
 Some = TypeVar("Some")
 
 
@@ -53,6 +57,7 @@ class Form:
     text, pair, label: the columns that are read unless others are named; None: found by their names.
     is_text: whether a row is a line of text.
     is_squad: whether it holds questions in SQuAD's JSON, which only question answering reads.
+    may_be_empty: whether a source without rows is no error.
     empty: what is expected of a source without rows, for the message.
     """
 
@@ -66,6 +71,7 @@ class Form:
     label: str | None = None
     is_text: bool = False
     is_squad: bool = False
+    may_be_empty: bool = False
     empty: str = "a table has a header and at least one row"
 
     def chosen(self, text: str | None, pair: str | None, label: str | None = None) -> dict[str, str | None]:
@@ -81,7 +87,7 @@ class Form:
 class Rows:
     """The rows of a source: iterating gives (location, values by column) of each, or its error.
 
-    source: a file, a dataset, or a table in memory.
+    source: a file, a dataset, a table in memory, or standard input.
     form: how it holds rows; see `open_rows`.
     encoding: of text files without a byte-order mark; None: UTF-8.
     column: a required column, or several, comma-separated. Forms that can read single columns read only these.
@@ -117,8 +123,16 @@ class Rows:
                 yield row
 
     def refuse_empty(self) -> Iterator[RowOrError]:
-        """The rows. EmptyInput if there are none."""
+        """The rows. EmptyInput if there are none, unless a source of this form may be empty."""
+        if self.form.may_be_empty:
+            return iter(self)
         return refuse_empty(self, f"{self.source}: empty; {self.form.empty}")
+
+    def live(self) -> Iterator[RowOrError | None]:
+        """The rows as they arrive, with None whenever standard input pauses. EmptyInput: see `refuse_empty`."""
+        if isinstance(self.source, StandardInput):
+            return self.source.live_rows(self.encoding)
+        return self.refuse_empty()
 
     def first(self) -> list[TableRow]:
         """The values of the first rows that can be read."""
@@ -169,10 +183,16 @@ class Rows:
 def open_rows(source: Source, encoding: str | None = None, column: str | None = None) -> Rows:
     """The rows of a source, in the form that its name and its first rows show.
 
-    source: a file, compressed or not; a saved dataset; `hf:NAME[:CONFIG][@SPLIT]`; a table in memory, or several.
+    source: a file, compressed or not; a saved dataset; `hf:NAME[:CONFIG][@SPLIT]`; a table in memory, or several;
+        standard input.
     encoding, column: see `Rows`.
     """
     return Rows(source, form_of(source, encoding), encoding, column)
+
+
+def named_source(name: str) -> Source:
+    """The source of a verb that also reads standard input, "-"."""
+    return StandardInput() if name == STANDARD_INPUT else as_path(name)
 
 
 def read_rows(
@@ -196,6 +216,8 @@ def read_rows(
 
 def form_of(source: Source, encoding: str | None = None) -> Form:
     """How a source holds its rows."""
+    if isinstance(source, StandardInput):
+        return LINES_SENT
     if isinstance(source, TableList):
         return JOINED
     if isinstance(source, MemoryTable):
@@ -208,7 +230,7 @@ def form_of(source: Source, encoding: str | None = None) -> Form:
     published = detect_format(source, encoding)
     if published:
         return _published_form(published)
-    if is_annotation_file(source):
+    if is_annotation_file(source, encoding):
         return ANNOTATED
     if file_type(source) == JSON and not is_json_table(source):
         return SQUAD
@@ -263,6 +285,10 @@ def _read_lines(source: Path, column: str | None, encoding: str | None) -> Itera
         yield line.error or (RowLocation(source, row, line.number), {"text": line.text})
 
 
+def _read_sent(source: StandardInput, column: str | None, encoding: str | None) -> Iterator[RowOrError]:
+    return source.rows(encoding)
+
+
 def _refuse_unknown(source: Path, column: str | None, encoding: str | None) -> Iterator[RowOrError]:
     """InputError: a file of an unknown type has no rows."""
     check_file_type(source)
@@ -290,6 +316,13 @@ JOINED = Form(_read_joined, has_names=True)
 HUB = Form(_read_hub, has_names=True)
 SAVED = Form(_read_saved, has_names=True)
 ANNOTATED = Form(_read_annotated, has_names=True)
+LINES_SENT = Form(
+    _read_sent,
+    has_lines=True,
+    columns=("text",),
+    is_text=True,
+    may_be_empty=True,
+)
 UNKNOWN = Form(_refuse_unknown)
 SQUAD = Form(read_json, columns=("id", "question", "context"), is_squad=True)
 
@@ -310,4 +343,5 @@ FORMS = {
     JSON: Form(read_json, has_names=True),
     ARROW: Form(read_arrow, has_names=True),
 }
+JSON_FORMS = (FORMS[JSON], ANNOTATED, SQUAD)  # of one value, which may hold anything
 ARROW_FORMS = (FORMS[".parquet"], FORMS[ARROW], SAVED)

@@ -12,16 +12,34 @@ from bothways.settings.tables_in_memory import RowOrError
 from bothways.text.rows.text_encodings import has_ascii_newlines, line_decoder
 from bothways.text.rows.text_files import decoding_error
 
+STANDARD_INPUT = "-"  # its name, where a file is named
 PAUSE = 0.05  # seconds without a new line
 LONGEST_WAIT = 0.5  # seconds since the first unanswered line
 
 
-def read_standard_input(live: bool, encoding: str | None) -> Iterator[RowOrError | None]:
-    """Each line as a row with the column "text", or its error.
+class StandardInput:
+    """The lines that are sent to this process, of which each is a row with the column "text". They are read once."""
 
-    live: yield None whenever the input pauses, so that the rows so far can be answered.
-    encoding: of the lines; None: UTF-8. It must write line feeds as ASCII does.
-    """
+    def __str__(self) -> str:
+        return "standard input"
+
+    def rows(self, encoding: str | None) -> Iterator[RowOrError]:
+        """The rows, or their errors.
+
+        encoding: of the lines; None: UTF-8. It must write line feeds as ASCII does.
+        """
+        for row in _read_lines(encoding, live=False):
+            assert row is not None
+            yield row
+
+    def live_rows(self, encoding: str | None) -> Iterator[RowOrError | None]:
+        """The rows, or their errors, as they arrive: None whenever the input pauses, so that the rows so far can be
+        answered. encoding: see `rows`.
+        """
+        return _read_lines(encoding, live=True)
+
+
+def _read_lines(encoding: str | None, *, live: bool) -> Iterator[RowOrError | None]:
     if sys.stdin is None:
         raise InputError("standard input is closed; name a file, or send lines to it")
     if encoding is not None and not has_ascii_newlines(encoding):
@@ -41,7 +59,7 @@ def read_standard_input(live: bool, encoding: str | None) -> Iterator[RowOrError
         line = line.removeprefix(BOM_UTF8) if number == 1 else line
         try:
             text = decode(line).rstrip("\r\n")
-            yield RowLocation("standard input", number - 1, number), {"text": text}
+            yield RowLocation(StandardInput(), number - 1, number), {"text": text}
         except UnicodeDecodeError as error:
             yield decoding_error(f"line {number} of standard input", line, f"byte {error.start}", encoding)
 

@@ -30,13 +30,12 @@ from bothways.model.transforms import DivideScores, finalize_all
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.texts import TextTask
 from bothways.text.data.columns import join_tables
-from bothways.training.finetuning.compare import Comparison
-from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import Gain, interpolate, loss_gain
+from bothways.training.finetuning.ground.course import Course
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
+from bothways.training.finetuning.run_scores import RunScores
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
-from bothways.training.finetuning.select import Selection
 from bothways.training.finetuning.time_left import curve_seconds, seconds_after
 from bothways.training.finetuning.training import fingerprint_examples, trained_state
 from bothways.training.progress import TrainingProgress
@@ -109,12 +108,13 @@ class AllRows:
         return vectors_NF[self.order]
 
 
-def train_all_rows(plan: Plan, selection: Selection, comparison: Comparison, run: Run) -> "LastTraining | None":
+def train_all_rows(plan: Plan, scores: RunScores, run: Run) -> "LastTraining | None":
     """The last training, which is done when this returns; None if there is none. Its choice is stored, so that a
     resumed run repeats it."""
-    if not can_train_all_rows(plan, selection, comparison):
+    if not can_train_all_rows(plan, scores):
         return None
-    course = Course.read(seed_directory(run.directory, selection.kept.seed))
+    seed = scores.model.scores.kept
+    course = Course.read(seed_directory(run.directory, seed))
     if course is None:
         return None
     rows = AllRows.of(plan)
@@ -123,20 +123,21 @@ def train_all_rows(plan: Plan, selection: Selection, comparison: Comparison, run
     if not run.metadata[TRAINS_ALL_ROWS]:
         return None
     with run.timed("all_rows"):
-        model = train_model(plan, rows, course, selection.kept.seed, run.directory / SEEDS / ALL_ROWS)
+        model = train_model(plan, rows, course, seed, run.directory / SEEDS / ALL_ROWS)
     return LastTraining(rows, model, course)
 
 
-def can_train_all_rows(plan: Plan, selection: Selection, comparison: Comparison) -> bool:
+def can_train_all_rows(plan: Plan, scores: RunScores) -> bool:
     """Whether dev was divided off the training table, and a single model that was trained on the rest is delivered."""
     is_divided = plan.settings.dev is None and not plan.num_folds and plan.few is None
     is_single = len(plan.seeds) == 1 and plan.processes.world_size == 1
     is_plain = plan.teacher is None and not plan.quantizes
-    is_delivered = not selection.scores.frozen and not comparison.refused
-    if comparison.tfidf and comparison.tfidf.lead:
-        is_delivered = False
+    is_delivered = scores.delivered is scores.model and not scores.refused
+    is_trained = not scores.model.scores.frozen
     is_of_texts = isinstance(plan.task, TextTask) and plan.task.scoring.has_row_losses
-    return plan.budget.limit is not None and all((is_divided, is_single, is_plain, is_delivered, is_of_texts))
+    return plan.budget.limit is not None and all(
+        (is_divided, is_single, is_plain, is_delivered, is_trained, is_of_texts)
+    )
 
 
 def is_worth_it(plan: Plan, rows: AllRows, course: Course, run: Run) -> bool:

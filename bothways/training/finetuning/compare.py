@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
@@ -11,21 +10,17 @@ from bothways.base.errors import flag, flags, format_count
 from bothways.base.terminal import command_name
 from bothways.measure import metrics
 from bothways.measure.metrics import Interval
-from bothways.model.checkpoint.formats.tfidf import ENCODER
-from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.linear_baselines import COSINE
 from bothways.tasks.training_task import Baseline, TrainingTask
+from bothways.training.finetuning.ground.score import Score
+from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.refusal import refusal
-from bothways.training.finetuning.score import Score
-from bothways.training.finetuning.seeds import SeedResult
-from bothways.training.finetuning.select import ModelScores, Selection
+from bothways.training.finetuning.run_models import RunEncoder, RunModel, RunTfidf
+from bothways.training.finetuning.run_scores import BETTER, RunScores, differences
 from bothways.training.run import Run
 
-TFIDF = "TF-IDF"  # how the names of baselines that can be saved begin; they come first
-# How a verdict begins, unless it cannot tell.
-BETTER = "better than"
-WORSE = "worse than"
+WORSE = "worse than"  # how a verdict begins on a model that is clearly worse
 # Options of `finetune` that keep the encoder as it is and fit its head, by the names of baselines like that.
 TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
     "frozen vectors": {"learning_rate": 0, "pooling": "mean"},
@@ -34,137 +29,120 @@ TRAIN_HEAD_ONLY: Mapping[str, dict[str, object]] = {
 }
 MAX_ROWS_NEEDED = 1_000_000  # beyond which no number of rows is named
 MAX_WIDTH = 0.8  # of the interval of a difference; a wider one is not shown
-# Directories of a run.
-MODEL = "model"  # the delivered model
-SAVED = "tfidf"  # a baseline that may be as good
 
 
-@dataclass(frozen=True)
-class SavedTfidf:
-    """A saved TF-IDF model with its scores. lead: 95 % interval of its lead over the encoder on dev, for which it is
-    delivered instead; None: it is saved beside the encoder."""
+def compare(plan: Plan, encoder: RunEncoder, baselines: Sequence[Score], run: Run) -> RunScores:
+    """Compare the selected encoder with the baselines, and choose what is delivered: the encoder, or the baseline that
+    can be saved, where that is clearly better on dev.
 
-    name: str
-    model: TfidfModel
-    scores: ModelScores
-    lead: Interval | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The models of a run, compared.
-
-    baselines: the scores of the baselines; none if they are not compared.
-    encoder_verdict: whether the fine-tuned encoder is better.
-    verdict: the verdict on the model that is delivered.
-    tfidf: the TF-IDF model, if it is saved.
-    refused: why no model is delivered.
+    baselines: their scores on the rows of the encoder's score.
     """
-
-    baselines: Sequence[Score] = ()
-    encoder_verdict: str = ""
-    verdict: str = ""
-    tfidf: SavedTfidf | None = None
-    refused: str = ""
-
-    @property
-    def warnings(self) -> list[str]:
-        return [] if self.verdict.startswith(BETTER) else [self.verdict]
-
-    def differences(self, scores: ModelScores) -> dict[str, Interval]:
-        """95 % intervals of the difference between the score of a model and the score of each baseline."""
-        return differences(scores, self.baselines)
-
-    def delivered(self, encoder: ModelScores) -> ModelScores:
-        """Scores of the delivered model. encoder: scores of the encoder."""
-        return self.tfidf.scores if self.tfidf and self.tfidf.lead else encoder
-
-
-def compare(plan: Plan, selection: Selection, run: Run) -> Comparison:
-    """Compare the selected model with the baselines, and choose what is delivered: the encoder, or TF-IDF where it is
-    clearly better on dev. TF-IDF is also saved beside the encoder, unless that is clearly better on the reported
-    rows."""
-    refused = refusal(plan.task, selection)
+    refused = refusal(plan.task, encoder, baselines)
     if not plan.compares:
-        return Comparison(refused=refused)
+        return RunScores(encoder, refused=refused)
 
-    task = plan.task
-    encoder = selection.scores
-
-    trivial = fmean(encoder.folds.values("baseline")) if encoder.folds else encoder.by_split[plan.split]["baseline"]
-    scores = [*selection.baselines]
-    # One that is scored row by row is not repeated without its resamples.
-    if task.scoring.trivial_baseline not in {score.model for score in scores}:
-        scores.insert(0, Score(task.scoring.trivial_baseline, trivial))
+    scores = encoder.scores
+    compared = with_trivial(plan, scores, baselines)
 
     with run.timed("baselines"):
-        tfidf = choose_tfidf(plan, selection, scores)
+        rival, lead = choose_rival(plan, encoder, compared)
 
-    saved = run.directory / SAVED if tfidf and not tfidf.lead else None
-    text = verdict(encoder, scores, differences(encoder, scores), plan, saved)
+    saved = {rival.name: run.directory / rival.place} if rival and not lead else {}
+    text = verdict(encoder, compared, differences(scores, compared), plan, saved)
 
     delivered = text
-    if tfidf and tfidf.lead:
-        delivered = delivered_verdict(tfidf.name, tfidf.lead, encoder.by_split["dev"]["rows"], text)
+    if rival and lead:
+        delivered = delivered_verdict(rival, encoder, lead, text)
 
-    return Comparison(
-        baselines=scores,
-        encoder_verdict=text,
+    return RunScores(
+        model=encoder,
+        baselines=compared,
+        model_verdict=text,
         verdict=delivered,
-        tfidf=tfidf,
+        rival=rival,
+        delivers_rival=lead is not None,
         refused=refused,
     )
 
 
-def differences(scores: ModelScores, baselines: Sequence[Score]) -> dict[str, Interval]:
-    """95 % intervals of the difference between the score of a model and the score of each baseline."""
-    return {baseline.model: scores.score.difference(baseline) for baseline in baselines}
+def with_trivial(plan: Plan, scores: ModelScores, baselines: Sequence[Score]) -> list[Score]:
+    """The scores of the baselines with the score of the trivial one.
+
+    plan: of the run.
+    scores: of a model on the same rows.
+    baselines: their scores.
+    """
+    name = plan.task.scoring.trivial_baseline
+    # One that is scored row by row is not repeated without its resamples.
+    if name in {score.model for score in baselines}:
+        return [*baselines]
+    trivial = fmean(scores.folds.values("baseline")) if scores.folds else scores.by_split[plan.split]["baseline"]
+    return [Score(name, trivial), *baselines]
 
 
-def choose_tfidf(plan: Plan, selection: Selection, scores: Sequence[Score]) -> SavedTfidf | None:
-    """The TF-IDF model that is saved, if any."""
-    task = plan.task
-    encoder = selection.scores
-    if plan.few:  # a training of few rows was asked for, and TF-IDF is only compared
-        return None
-    score = next((score for score in scores if score.model.startswith(TFIDF)), None)
-    if score is None or score.resamples_B is None:
-        return None
-    baseline = next(task.baselines("dev"))
+def choose_rival(
+    plan: Plan, encoder: RunEncoder, baselines: Sequence[Score]
+) -> tuple[RunTfidf | None, Interval | None]:
+    """The baseline that is saved, and its lead on dev for which it is delivered instead of the encoder.
+
+    baselines: their scores.
+
+    No baseline is saved if none can be, or if the encoder is clearly better on the reported rows. Without a clear lead
+    on dev, or if an option asks for a kind of encoder, the baseline is saved beside the encoder.
+    """
+    score = next((score for score in baselines if encoder.scores.has_predictions_of(score)), None)
+    if score is None:
+        return None, None
+
+    # Baselines that can be saved come first.
+    baseline = next(plan.task.baselines("dev"))
     assert baseline.model is not None
-    lead = lead_on_dev(task, baseline, selection.kept)
-    is_delivered = plan.delivers_tfidf and lead[0] > metrics.TIE
-    if not is_delivered and is_clearly_better(encoder.score.difference(score)):
-        return None
-    measured = encoder.of_baseline(score, baseline.predictions)
-    return SavedTfidf(name=score.model, model=baseline.model, scores=measured, lead=lead if is_delivered else None)
+    lead = lead_on_dev(plan.task, baseline, encoder)
+    is_delivered = plan.delivers_tfidf and is_clearly_better(lead)
+    if not is_delivered and is_clearly_better(encoder.scores.score.difference(score)):
+        return None, None
+
+    rival = RunTfidf(
+        name=score.model,
+        model=baseline.model,
+        scores=encoder.scores.of_baseline(score, baseline.predictions),
+        described=encoder.checkpoint,
+    )
+    return rival, lead if is_delivered else None
 
 
 def verdict(
-    scores: ModelScores,
+    model: RunModel,
     baselines: Sequence[Score],
     differences: Mapping[str, Interval],
     plan: Plan,
-    saved: Path | None = None,
+    saved: Mapping[str, Path],
 ) -> str:
-    """Whether the fine-tuned model beats the best baseline, and how to use a baseline that is better.
+    """Whether the model of the run beats the best baseline, and how to use a baseline that is better.
 
-    It is undecided if the 95 % interval of the difference contains 0. saved: directory of the TF-IDF model, if it was
-    saved.
+    It is undecided if the 95 % interval of the difference contains 0.
+
+    model: of the run.
+    baselines: their scores.
+    differences: intervals of the differences between the scores of the model and of each baseline, by name.
+    plan: of the run.
+    saved: directories of baselines that are saved beside the model, by name.
     """
+    scores = model.scores
     best = max(baselines, key=lambda baseline: baseline.value)
     name = best.model
     mean = scores.mean
     low, high = differences[name]
 
-    kind = "frozen, with a linear head" if scores.frozen or plan.measured else "fine-tuned"
-    if scores.frozen and plan.task.needs_gain:
-        kind = plan.task.initial_model
-        if name == plan.task.scoring.trivial_baseline and abs(mean - best.value) <= metrics.TIE:
-            return f"as good as {name}: {kind} is delivered, {mean:.2%}, {format_count(scores.rows, 'row')}"
+    kind = model.kind(plan)
+    is_start = scores.frozen and plan.task.needs_gain
+    if is_start and name == plan.task.scoring.trivial_baseline and abs(mean - best.value) <= metrics.TIE:
+        return f"as good as {name}: {kind} is delivered, {mean:.2%}, {format_count(scores.rows, 'row')}"
+
     numbers = f"{mean:.2%} ({kind}) against {best.value:.2%}, {format_count(scores.rows, 'row')}"
     if high - low > MAX_WIDTH:
         return f"cannot tell whether it is better than {name}: {numbers}, which are too few to compare models"
+
     numbers += f"; the difference is {100 * low:+.1f} to {100 * high:+.1f} points (95 % interval)"
     if plan.measured and not scores.frozen:
         numbers += f"; {flag('folds', 5)} measures the trained encoder, which this is not"
@@ -172,16 +150,23 @@ def verdict(
         return f"{BETTER} the best baseline, {name}: {numbers}"
     if high < -metrics.TIE:
         return f"{WORSE} {name}: {numbers}{usage(name, scores, plan, saved)}"
+
     rows = rows_needed(mean - best.value, (low, high), scores.rows)
     enough = f"; about {rows:,} rows would show a difference of this size" if rows else ""
-    with_tfidf = usage(name, scores, plan, saved) if name.startswith(TFIDF) else ""
-    return f"cannot tell whether it is better than {name}: {numbers}{enough}{with_tfidf}"
+    instead = usage(name, scores, plan, saved) if name in saved else ""
+    return f"cannot tell whether it is better than {name}: {numbers}{enough}{instead}"
 
 
-def usage(name: str, scores: ModelScores, plan: Plan, saved: Path | None) -> str:
-    """How to use a baseline instead of the fine-tuned model."""
-    if name.startswith(TFIDF):
-        return f"; to use it instead: {command_name()} predict {quote(str(saved))} FILE" if saved else ""
+def usage(name: str, scores: ModelScores, plan: Plan, saved: Mapping[str, Path]) -> str:
+    """How to use a baseline instead of the model of the run.
+
+    name: of the baseline.
+    scores: of the model.
+    plan: of the run.
+    saved: directories of saved baselines, by name.
+    """
+    if name in saved:
+        return f"; to use it instead: {command_name()} predict {quote(str(saved[name]))} FILE"
     if name == COSINE:
         command = f"{command_name()} embed {quote(str(plan.sources['model']))} FILE --text-column COLUMN -o VECTORS.npy"
         return f"; to use it instead, for both columns: {command}; the cosine is the product of the vectors"
@@ -209,15 +194,23 @@ def is_clearly_better(difference: Interval) -> bool:
     return difference[0] > metrics.TIE
 
 
-def delivered_verdict(name: str, lead: Interval, rows: int, encoder: str) -> str:
-    """Why TF-IDF is the model of a run. lead: of TF-IDF on dev. encoder: the verdict on the fine-tuned encoder."""
+def delivered_verdict(rival: RunModel, encoder: RunEncoder, lead: Interval, verdict: str) -> str:
+    """Why a baseline is the model of a run.
+
+    rival: the baseline.
+    encoder: that is not delivered.
+    lead: of the baseline on dev.
+    verdict: on the encoder.
+    """
     low, high = lead
+    rows = format_count(encoder.scores.by_split["dev"]["rows"], "row")
     return (
-        f"delivered: {name}, better than the fine-tuned encoder on dev by {100 * low:.1f} to {100 * high:.1f} points "
-        f"(95 % interval, {format_count(rows, 'row')}); the encoder, in {ENCODER}: {encoder}"
+        f"delivered: {rival.name}, better than the {encoder.name} on dev by {100 * low:.1f} to {100 * high:.1f} points "
+        f"(95 % interval, {rows}); the encoder, in {encoder.place}: {verdict}"
     )
 
 
-def lead_on_dev(task: TrainingTask, baseline: Baseline, seed: SeedResult) -> Interval:
-    """95 % interval of how much better a baseline is on dev than the model of a seed."""
-    return Score.of(baseline.name, task, baseline.predictions).difference(seed.scores["dev"])
+def lead_on_dev(task: TrainingTask, baseline: Baseline, encoder: RunEncoder) -> Interval:
+    """95 % interval of how much better a baseline is on dev than the encoder."""
+    assert encoder.kept is not None
+    return Score.of(baseline.name, task, baseline.predictions).difference(encoder.kept.scores["dev"])

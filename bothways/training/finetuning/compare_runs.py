@@ -11,7 +11,7 @@ from bothways.tasks import TASKS
 from bothways.tasks.scores import Scores
 from bothways.tasks.text_rows import TextModelTask
 from bothways.text.data.near_duplicates import first_locations, text_key
-from bothways.training.finetuning.score import Score
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.results import PREDICTIONS, RunComparison, RunResult, numbers_of, side_by_side
 
 if TYPE_CHECKING:

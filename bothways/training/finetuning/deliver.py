@@ -3,7 +3,7 @@ by its directory."""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from html import escape
 from pathlib import Path
 from shutil import rmtree
@@ -11,30 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, MissingFile, format_count
 from bothways.base.paths import local_place
-from bothways.base.progress import working
 from bothways.measure.report.chart import Picture
 from bothways.measure.report.result_tables import TEXTS, as_table, read_columns
 from bothways.measure.report.training_curves import draw_curves
 from bothways.model.checkpoint import checkpoint
-from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DELIVERED, WORDS, read_metadata
-from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
-from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
-from bothways.model.transforms import DivideScores, finalize_all
+from bothways.model.checkpoint.description import CONFIG, METADATA_FILE, NOT_DELIVERED, read_metadata
 from bothways.settings.fields import AnyPath
-from bothways.tasks import TASK, TASKS, task_from_heads
-from bothways.tasks.class_decoding import CALIBRATION
+from bothways.tasks import TASKS
 from bothways.training import results
 from bothways.training.finetuning.all_rows import SCORED, LastTraining
-from bothways.training.finetuning.compare import MODEL, SAVED, Comparison, SavedTfidf
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.gain import TRAINED, save_trained
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.refusal import write_refusal
 from bothways.training.finetuning.report import metric_unit, write_report
+from bothways.training.finetuning.run_models import RunModel
+from bothways.training.finetuning.run_scores import MODEL, RunScores, differences
 from bothways.training.finetuning.seeds import SEEDS, seed_directory
-from bothways.training.finetuning.select import ModelScores, Selection
 from bothways.training.finetuning.summary import WIDE, result_json, result_lines
 from bothways.training.pretraining.result import PretrainingResult
 from bothways.training.run import Run
@@ -43,7 +37,15 @@ from bothways.training.run_lock import read_metrics
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
 
-ENCODER_FACTS = ("mean", "std", "n", "failed", "interval", "scores", "pooled")  # beside the result of TF-IDF
+ENCODER_FACTS = (
+    "mean",
+    "std",
+    "n",
+    "failed",
+    "interval",
+    "scores",
+    "pooled",
+)  # if a baseline is delivered
 METRIC_COLUMNS = ("model", "split", "metric", "value", "low", "high")
 NUMBER_COLUMNS = ("gold", "predicted", "label", "suggested")  # of a task of numbers
 
@@ -58,9 +60,10 @@ class FineTuneResult(results.RunResult):
     the interval belongs. baselines: the metric of simple models on the same rows; verdict: whether fine-tuning beats
     the best of them. frozen: whether the encoder of the saved model is the pre-trained one, since training it was not
     better on dev. dtype: the number format in which the encoder was scored; "" if unknown. delivered: name of the
-    baseline that is in `model` instead, since the 95 % interval of its lead on dev is above 0; the encoder is beside
-    it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's own metric by split, if there is a
-    teacher. readers: a line on which libraries read the model, if transformers does not read all of it.
+    model if it is no encoder: one that was asked for, or a baseline, since the 95 % interval of its lead on dev is
+    above 0; then the encoder is beside it, and `encoder` has its mean, std, interval and scores. teacher: the teacher's
+    own metric by split, if there is a teacher. readers: a line on which libraries read the model, if transformers does
+    not read all of it.
     measured: what the score is where a table has few rows: "out-of-fold, 80 rows, 30 folds, frozen vectors and TF-IDF".
     With too few for that, mean and std are nan, and the verdict is the reason. not_delivered: why the model before
     training is in `model`, or of a reranker none, for tasks that deliver a trained one only if it is clearly better on
@@ -193,132 +196,133 @@ class FineTuneResult(results.RunResult):
 
 def deliver(
     plan: Plan,
-    selection: Selection,
-    comparison: Comparison,
+    scores: RunScores,
     run: Run,
     *,
     trained: Plan | None = None,
     last: LastTraining | None = None,
 ) -> FineTuneResult:
-    """Write the model, the TF-IDF model if it is saved, the report and the predictions; at the end the result, which
-    marks the run as done.
+    """Write the models, the report and the predictions; at the end the result, which marks the run as done.
 
+    plan: of the run.
+    scores: of its models, one of which is delivered.
+    run: whose directory gets the files.
     trained: the plan of a training whose model is not delivered, if that is another one.
     last: the training on all rows, whose model is delivered instead of the selected one.
     """
-    encoder = selection.scores
-    tfidf = comparison.tfidf
-    model = selection.model
-    facts = facts_for_inference(plan, encoder, model)
-    delivered = comparison.delivered(encoder)
-
-    run_result = result = encoder_result(plan, selection, comparison)
-    seed = selection.kept.seed
-    seed_files = seed_directory(run.directory, seed)
+    seed = scores.model.scores.kept
+    facts = scores.model.inference_facts(plan)
+    own_result = model_result(plan, scores)
     reason = save_trained(
         trained or plan,
         run,
         {**run.origin, **facts},
         seed=seed,
-        seed_directory=seed_files,
+        seed_directory=seed_directory(run.directory, seed),
         delivered="linear models of all rows" if trained else "",
     )
     if reason:
-        run_result = result = result | {"not_delivered": reason}
+        own_result["not_delivered"] = reason
     if last:
-        run_result = result = result | {"scored": last.describe(run.directory, selection.calibration)}
-    if tfidf:
-        run_result = tfidf_result(tfidf, comparison, result, run.directory / ENCODER)
-        described = replace(model, metadata={**run.origin, "result": run_result, **facts})
-        write_tfidf(tfidf.model, described, run.directory / (MODEL if tfidf.lead else SAVED))
-        run_result = run_result if tfidf.lead else result
-    if delivered.folds:
-        delivered.folds.write_predictions(run.directory)
-    if selection.calibration:
-        temperature = selection.calibration["temperature"]
-        DivideScores(temperature).finalize(model.model)
-        if model.words:
-            model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
-    write_report(plan, run, selection, comparison, run_result)
-    with working("texts like the training texts"):
-        is_trained = not encoder.frozen
-        scope = plan.task.scope(plan.inference_copy(model.model), is_trained=is_trained)
-    stored = finalize_all(plan.transforms, model.model)
-    metadata = {**run.origin, "result": result, **facts, **stored, **facts_of_parts(model, selection)}
-    saved = replace(model, metadata=metadata, scope=scope)
-    place = MODEL if delivered is encoder else ENCODER
-    if last:
-        checkpoint.save(saved, run.directory / SCORED)
-        saved = last.finished(plan, saved)
-    if comparison.refused:
-        place = TRAINED
-        run_result = run_result | {NOT_DELIVERED: comparison.refused}
-        write_refusal(run.directory / MODEL, comparison.refused, run.directory / TRAINED)
-    checkpoint.save(saved, run.directory / place)
-    if delivered is encoder and (line := unread_warning(saved)):
+        own_result["scored"] = last.describe(run.directory, scores.model.calibration)
+
+    run_result = own_result
+    if scores.rival:
+        beside = rival_result(plan, scores, scores.rival, own_result, run)
+        metadata = {**run.origin, "result": beside, **facts}
+        scores.rival.write(plan, scores.directory_of(scores.rival, run.directory), metadata)
+        run_result = beside if scores.delivers_rival else own_result
+
+    folds = scores.delivered.scores.folds
+    if folds:
+        folds.write_predictions(run.directory)
+
+    scores = scores.calibrated()
+    write_report(plan, run, scores, run_result)
+
+    metadata = {**run.origin, "result": own_result, **facts}
+    write_model(plan, scores, run, metadata, last)
+    if scores.refused:
+        run_result = run_result | {NOT_DELIVERED: scores.refused}
+        write_refusal(run.directory / MODEL, scores.refused, run.directory / TRAINED)
+    if scores.delivered is scores.model and (line := scores.model.unread):
         run_result = run_result | {"readers": line}
-    run.update_metadata(result=run_result, figures={} if plan.unscored else delivered.by_split)
+
+    figures = {} if plan.unscored else scores.delivered.scores.by_split
+    run.update_metadata(result=run_result, figures=figures)
     return read_result(run, plan.task.name)
 
 
-def facts_for_inference(plan: Plan, scores: ModelScores, model: Checkpoint) -> dict[str, Any]:
-    """Metadata that inference needs besides weights and labels."""
-    task = plan.task
-    facts = plan.task.metadata(scores.by_split)
-    return facts if task_from_heads(model.model.num_outputs, model) == task.name else {**facts, TASK: task.name}
+def write_model(
+    plan: Plan, scores: RunScores, run: Run, metadata: Mapping[str, Any], last: LastTraining | None
+) -> None:
+    """Write the model that the run has trained, and the model of a last training.
 
-
-def facts_of_parts(model: Checkpoint, selection: Selection) -> dict[str, Any]:
-    """Metadata of the TF-IDF part of a model, and its calibration, if there are any."""
-    facts = dict[str, Any]()
-    if model.words:
-        facts[WORDS] = {"strength": model.words.strength}
-    if selection.calibration:
-        facts[CALIBRATION] = selection.calibration
-    return facts
-
-
-def encoder_result(plan: Plan, selection: Selection, comparison: Comparison) -> dict[str, Any]:
-    """The `result` of bothways.json for the fine-tuned encoder."""
-    summary = selection.scores.summary
-    facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
-    if plan.unscored:
-        summary = summary | {"mean": None, "std": None, "interval": None, "failed": 0}
-        facts["verdict"] = plan.unscored
-    elif plan.measured:
-        facts["measured"] = plan.measured
-    if selection.kept.teacher:
-        facts["teacher"] = {split: teacher.value for split, teacher in selection.kept.teacher.items()}
-    if comparison.baselines:
-        facts |= comparison_json(comparison, selection.scores) | {"verdict": comparison.encoder_verdict}
-    return summary | facts
-
-
-def tfidf_result(tfidf: SavedTfidf, comparison: Comparison, encoder: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The `result` of bothways.json for the TF-IDF model.
-
-    encoder: the `result` of the encoder, which is beside it in `directory`.
+    plan: of the run.
+    scores: of its models.
+    run: whose directory gets the models.
+    metadata: of the model.
+    last: the training on all rows, if there was one; its model has the place of the other one, which is kept.
     """
-    result = tfidf.scores.summary | comparison_json(comparison, tfidf.scores)
-    if "measured" in encoder:
-        result["measured"] = encoder["measured"]
-    if not tfidf.lead:
+    directory = run.directory / TRAINED if scores.refused else scores.directory_of(scores.model, run.directory)
+    if not last:
+        scores.model.write(plan, directory, metadata)
+        return
+
+    scored = scores.model.write(plan, run.directory / SCORED, metadata)
+    assert isinstance(scored, Checkpoint)
+    checkpoint.save(last.finished(plan, scored), directory)
+
+
+def model_result(plan: Plan, scores: RunScores) -> dict[str, Any]:
+    """The `result` of bothways.json for the model that the run has trained."""
+    model = scores.model
+    result = model.scores.summary | model.facts(plan)
+    if model.shown_name:
+        result["delivered"] = model.shown_name
+    if plan.unscored:
+        result |= {"mean": None, "std": None, "interval": None, "failed": 0, "verdict": plan.unscored}
+    elif plan.measured:
+        result["measured"] = plan.measured
+    if scores.baselines:
+        result |= comparison_json(scores, model)
+        result["verdict"] = scores.model_verdict
+    return result
+
+
+def rival_result(
+    plan: Plan, scores: RunScores, rival: RunModel, own_result: Mapping[str, Any], run: Run
+) -> dict[str, Any]:
+    """The `result` of bothways.json for a baseline that is saved.
+
+    plan: of the run.
+    scores: of its models.
+    rival: the baseline.
+    own_result: the `result` of the model that the run has trained.
+    run: with the directories of the models.
+    """
+    result = rival.scores.summary | rival.facts(plan) | comparison_json(scores, rival)
+    if "measured" in own_result:
+        result["measured"] = own_result["measured"]
+    if rival is not scores.delivered:
         return result
+
+    directory = scores.directory_of(scores.model, run.directory)
     return result | {
-        "delivered": tfidf.name,
-        "encoder": {name: encoder[name] for name in ENCODER_FACTS if name in encoder},
-        "verdict": comparison.verdict,
-        "readers": f"{ONLY_BOTHWAYS.format(tfidf.name)}; the fine-tuned encoder is in {directory}",
+        "delivered": rival.shown_name,
+        "encoder": {name: own_result[name] for name in ENCODER_FACTS if name in own_result},
+        "verdict": scores.verdict,
+        "readers": f"{rival.unread}; the {scores.model.name} is in {directory}",
     }
 
 
-def comparison_json(comparison: Comparison, scores: ModelScores) -> dict[str, Any]:
-    """The baselines' scores, and their differences to the scores of a model."""
-    baselines = comparison.baselines
+def comparison_json(scores: RunScores, model: RunModel) -> dict[str, Any]:
+    """The scores of the baselines, and their differences to the scores of a model."""
+    baselines = scores.baselines
     return {
         "baselines": {baseline.model: baseline.value for baseline in baselines},
         "baseline_intervals": {baseline.model: baseline.interval for baseline in baselines if baseline.interval},
-        "differences": comparison.differences(scores),
+        "differences": differences(model.scores, baselines),
     }
 
 

@@ -16,9 +16,9 @@ from bothways.model.int8_training import read_examples
 from bothways.tasks.linear_baselines import MAX_OUTPUTS
 from bothways.tasks.texts import TextTask
 from bothways.text.batching import spread_evenly
-from bothways.training.finetuning.baselines import seconds_of_words
-from bothways.training.finetuning.budget import LABEL_CHECK, MARGIN, WORDS, Budget
-from bothways.training.finetuning.epochs import EVALUATION_SHARE, num_steps
+from bothways.training.finetuning.ground.baselines import seconds_of_words
+from bothways.training.finetuning.ground.budget import LABEL_CHECK, MARGIN, WORDS, Budget
+from bothways.training.finetuning.ground.epochs import EVALUATION_SHARE, num_steps
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.time_left import EVALUATION, FITS, LINEAR_STARTS, VECTORS, num_scored_tokens, phases
 from bothways.training.finetuning.trials import MIN_TRIAL_STEPS, TIMED_STEPS, TRIAL_SHARE, Trial

@@ -20,7 +20,7 @@ from bothways.settings.finetune import Classify
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.splits import TooFewRows
 from bothways.training.finetuning import finetune
-from bothways.training.finetuning.compare import MODEL
+from bothways.training.finetuning.run_scores import MODEL
 
 Files = Mapping[str, bytes]  # contents by path, relative to the directory of a model
 

@@ -12,27 +12,23 @@ import numpy as np
 from bothways.base.errors import flag, format_count
 from bothways.base.log import logger, muted
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.model.checkpoint.description import Description
 from bothways.model.linear.tfidf import TfidfModel
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
 from bothways.text.rows.datasets import unread_splits_warning
-from bothways.training.finetuning.budget import MARGIN
-from bothways.training.finetuning.compare import (
-    SAVED,
-    TFIDF,
-    Comparison,
-    SavedTfidf,
-    differences,
-    is_clearly_better,
-    verdict,
-)
-from bothways.training.finetuning.epochs import num_steps
-from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.compare import is_clearly_better, verdict
+from bothways.training.finetuning.fit_tfidf import describe_labels
+from bothways.training.finetuning.ground.budget import MARGIN
+from bothways.training.finetuning.ground.epochs import num_steps
+from bothways.training.finetuning.ground.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
+from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import THIS_MODEL, Score
+from bothways.training.finetuning.run_models import RunEncoder, RunModel, RunTfidf
+from bothways.training.finetuning.run_scores import RunScores, differences
 from bothways.training.finetuning.scored_rows import LINEAR_MODELS
 from bothways.training.finetuning.seeds import SeedResult, metrics_and_score
-from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
 from bothways.training.finetuning.trials import TIMED_STEPS, Trial
 from bothways.training.run import Run
 
@@ -64,10 +60,30 @@ class Fitted:
         """For comparison with another candidate on the same rows."""
         return Score.of(self.candidate.name, self.task, self.predictions)
 
+    def encoder(self, few: FewRows) -> RunEncoder:
+        """The model, if it has an encoder."""
+        assert self.model is not None
+        calibration = few.task.scoring.calibrate_folds(few.predictions(self.candidate)) if few.folds else None
+        return RunEncoder(
+            checkpoint=self.model,
+            scores=self.scores,
+            calibration=calibration.to_json() if calibration else None,
+        )
 
-def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
+    def tfidf(self, plan: Plan, described: Description) -> RunTfidf:
+        """The model, if it is TF-IDF alone. described: its labels."""
+        assert self.words is not None and plan.few is not None
+        return RunTfidf(
+            name=self.candidate.name,
+            model=self.words.scaled(1.0, plan.few.mean_output),
+            scores=self.scores,
+            described=described,
+        )
+
+
+def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, RunScores]:
     """Fit and score the linear models, and fit the chosen one to all rows. Returns the plan whose task reads what the
-    model reads, the selection, and the comparison with the other kinds of models."""
+    model reads, and the model with its scores, compared with the other kinds of models."""
     few = plan.few
     assert few is not None
 
@@ -77,41 +93,18 @@ def fit_few_rows(plan: Plan, run: Run) -> tuple[Plan, Selection, Comparison]:
     with run.timed("out_of_fold"):
         chosen = few.chosen
 
-    delivered = chosen if chosen.reads else few.best_head
+    candidate = chosen if chosen.reads or plan.is_tfidf else few.best_head
 
     with run.timed("linear_start"):
-        encoder = fit_candidate(plan, few, delivered)
+        fitted = fit_candidate(plan, few, candidate)
         others = list[Fitted]()
         if plan.compares:
-            others = [fit_candidate(plan, few, one) for one in few.others if one is not delivered]
+            others = [fit_candidate(plan, few, one) for one in few.others if one is not candidate]
 
-    assert encoder.model is not None
-    calibration = few.task.scoring.calibrate_folds(few.predictions(encoder.candidate)) if few.folds else None
-    stored = calibration.to_json() if calibration else None
-
-    kept = SeedResult(
-        seed=plan.seeds[0],
-        fold=None,
-        metrics={**encoder.scores.by_split},
-        scores={},
-        predictions=None,
-        calibration=stored,
-        teacher={},
-        baselines=[],
-    )
-
-    baselines = [other.score for other in others]
-    selection = Selection(
-        model=encoder.model,
-        kept=kept,
-        scores=encoder.scores,
-        baselines=baselines,
-        calibration=stored,
-    )
-
+    model = fitted.tfidf(plan, describe_labels(few.task)) if plan.is_tfidf else fitted.encoder(few)
     measured = plan.measured.replace(LINEAR_MODELS, chosen.parts)
-    plan = replace(plan, task=encoder.task, transforms=(*encoder.task.transforms,), measured=measured)
-    return plan, selection, compare_few(plan, chosen, encoder, others, run)
+    plan = replace(plan, task=fitted.task, transforms=(*fitted.task.transforms,), measured=measured)
+    return plan, compare_few(plan, chosen, model, others, run)
 
 
 def log_reason(plan: Plan) -> None:
@@ -201,35 +194,46 @@ def unknown_scores(task: TrainingTask, seed: int) -> ModelScores:
     )
 
 
-def compare_few(plan: Plan, chosen: LinearCandidate, encoder: Fitted, others: list[Fitted], run: Run) -> Comparison:
+def compare_few(plan: Plan, chosen: LinearCandidate, model: RunModel, others: Sequence[Fitted], run: Run) -> RunScores:
     """The comparison with TF-IDF and with the encoder alone. TF-IDF is delivered if it was chosen, and saved beside the
-    encoder if that is not clearly better."""
+    encoder if that is not clearly better.
+
+    plan: of the run.
+    chosen: the candidate with the lowest loss.
+    model: fitted to all rows.
+    others: that it is compared with.
+    run: with the directories of the models.
+    """
     if not plan.compares:
-        return Comparison()
+        return RunScores(model)
 
-    split = encoder.scores.split
-    trivial = encoder.scores.by_split[split]["baseline"]
-    scores = [Score(plan.task.scoring.trivial_baseline, trivial), *(other.score for other in others)]
+    split = model.scores.split
+    trivial = model.scores.by_split[split]["baseline"]
+    baselines = [Score(plan.task.scoring.trivial_baseline, trivial), *(other.score for other in others)]
 
-    saved = None
+    rival = None
+    is_chosen = False
     for other in others:
-        if not other.candidate.name.startswith(TFIDF):
+        if other.model is not None:
             continue
-        score = other.score
-        lead = score.difference(encoder.score)
-        is_delivered = other.candidate.name == chosen.name and plan.delivers_tfidf
-        if is_delivered or not is_clearly_better(encoder.scores.score.difference(score)):
-            assert other.words is not None and plan.few is not None
-            model = other.words.scaled(1.0, plan.few.mean_output)
-            saved = SavedTfidf(name=score.model, model=model, scores=other.scores, lead=lead if is_delivered else None)
+        is_chosen = other.candidate.name == chosen.name and plan.delivers_tfidf
+        if is_chosen or not is_clearly_better(model.scores.score.difference(other.score)):
+            rival = other.tfidf(plan, model.description)
 
-    beside = run.directory / SAVED if saved and not saved.lead else None
-    text = verdict(encoder.scores, scores, differences(encoder.scores, scores), plan, beside)
+    saved = {rival.name: run.directory / rival.place} if rival and not is_chosen else {}
+    text = verdict(model, baselines, differences(model.scores, baselines), plan, saved)
 
-    if saved and saved.lead:
-        delivered = f"delivered: {saved.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
-        return Comparison(baselines=scores, encoder_verdict=text, verdict=delivered, tfidf=saved)
-    return Comparison(baselines=scores, encoder_verdict=text, verdict=text, tfidf=saved)
+    delivered = text
+    if rival and is_chosen:
+        delivered = f"delivered: {rival.name}, whose out-of-fold loss is lower (95 % interval); the encoder: {text}"
+    return RunScores(
+        model=model,
+        baselines=baselines,
+        model_verdict=text,
+        verdict=delivered,
+        rival=rival,
+        delivers_rival=is_chosen,
+    )
 
 
 # --- a training that is tried if there is time ------------------------------------------------------------------------
@@ -243,11 +247,10 @@ class TrainingTried:
     is_better: bool
     line: str
 
-    def noted(self, fitted: tuple[Plan, Selection, Comparison]) -> tuple[Plan, Selection, Comparison]:
-        """The linear model that is delivered instead, with this line in its verdict."""
-        plan, selection, comparison = fitted
-        verdict = f"{self.line}; {comparison.verdict}" if comparison.verdict else self.line
-        return plan, selection, replace(comparison, verdict=verdict, encoder_verdict=verdict)
+    def noted(self, scores: RunScores) -> RunScores:
+        """The scores of the linear models that are delivered instead, with this line in the verdict."""
+        verdict = f"{self.line}; {scores.verdict}" if scores.verdict else self.line
+        return replace(scores, verdict=verdict, model_verdict=verdict)
 
 
 def plan_training(plan: Plan, run: Run) -> Plan | None:

@@ -3,6 +3,7 @@
 - `plan -> train_seeds -> select -> compare -> train_all_rows -> deliver`
 - On few rows, `plan -> fit_few_rows -> deliver`: linear models on the frozen encoder. If there is time, a training is
   tried as well.
+- Of TF-IDF as the model, `plan -> fit_tfidf -> deliver`, or on few rows the same as of any other.
 
 Several seeds are reported with mean and standard deviation, since single runs mislead (Dodge 2020; Mosbach 2021).
 """
@@ -13,10 +14,11 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings.finetune import FineTune
 from bothways.training.distributed import process_group
 from bothways.training.finetuning.all_rows import train_all_rows
-from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.compare import compare
 from bothways.training.finetuning.deliver import FineTuneResult, deliver, read_result
 from bothways.training.finetuning.few_rows import compare_trained, fit_few_rows, plan_training
+from bothways.training.finetuning.fit_tfidf import fit_tfidf
+from bothways.training.finetuning.ground.budget import Budget
 from bothways.training.finetuning.plan import Plan, make_plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.seeds import check_same, check_unchanged, train_seeds
@@ -64,6 +66,8 @@ def follow(plan: Plan, run: Run) -> FineTuneResult:
         return read_result(run, plan.task.name)
     if plan.stays_frozen:
         return few_or_trained(plan, run)
+    if plan.is_tfidf:
+        return deliver(plan, fit_tfidf(plan, run), run)
     return train(plan, run)
 
 
@@ -82,7 +86,8 @@ def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
     tried = compare_trained(plan, trained_plan, folds)
     logger.info(tried.line)
     if not tried.is_better:
-        return deliver(*tried.noted(fitted), run)
+        fitted_plan, scores = fitted
+        return deliver(fitted_plan, tried.noted(scores), run)
 
     # The folds are read from the run directory; only the model of the run is still to be trained.
     return train(trained_plan, run)
@@ -91,14 +96,14 @@ def few_or_trained(plan: Plan, run: Run) -> FineTuneResult:
 def train(plan: Plan, run: Run) -> FineTuneResult:
     """Train the seeds and deliver the selected model, or linear models if training was not better on dev."""
     seeds = train_seeds(plan, run)
-    selection = select(plan, seeds, run.directory)
-    if plan.build_linear and selection.scores.frozen:
+    encoder, baselines = select(plan, seeds, run.directory)
+    if plan.build_linear and encoder.scores.frozen:
         fitted = fit_few_rows(plan.build_linear(), run)
         return deliver(*fitted, run, trained=plan)
 
-    comparison = compare(plan, selection, run)
-    last = train_all_rows(plan, selection, comparison, run)
-    return deliver(plan, selection, comparison, run, last=last)
+    scores = compare(plan, encoder, baselines, run)
+    last = train_all_rows(plan, scores, run)
+    return deliver(plan, scores, run, last=last)
 
 
 def take_part(plan: Plan) -> FineTuneResult:

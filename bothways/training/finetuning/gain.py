@@ -24,9 +24,9 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
 from bothways.model.model import Model
 from bothways.model.transforms import finalize_all
-from bothways.training.finetuning.linear_candidates import CERTAIN
+from bothways.training.finetuning.ground.linear_candidates import CERTAIN
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.scored_rows import MIN_TEST_ROWS
 from bothways.training.run import Run
 

@@ -23,15 +23,17 @@ from bothways.model.losses import Objective
 from bothways.model.model import Model
 from bothways.model.parameters import inference_copy
 from bothways.model.transforms import AddAdapter, FakeInt8, Transform, apply_all
+from bothways.pretrained import STATIC
 from bothways.settings.finetune import FineTune
 from bothways.tasks import TASKS, task_of
 from bothways.tasks.batch_plan import BatchPlan, Epoch, Examples
 from bothways.tasks.training_task import Distilled, TrainingTask
 from bothways.text.batch import Batch
 from bothways.training.distributed import SINGLE_PROCESS, Processes
-from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.epochs import ADAPTER_RATES, default_learning_rate
-from bothways.training.finetuning.linear_candidates import FewRows
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.epochs import ADAPTER_RATES, default_learning_rate
+from bothways.training.finetuning.ground.linear_candidates import FewRows
+from bothways.training.finetuning.ground.tfidf_options import check_tfidf, trains_tfidf
 from bothways.training.finetuning.scored_rows import ScoredRows, asks_for_training, choose_rows
 from bothways.training.finetuning.teacher import Teacher, TeacherOutputs
 from bothways.training.schedule import TrainingOptions
@@ -60,12 +62,13 @@ class Plan:
     follows_few: whether this is the plan that build_trained has built.
     was_asked: whether a training was asked for.
     reason: why the encoder is not trained.
-    skips_training: whether the model is the linear start, because of a learning rate of 0.
+    skips_training: whether nothing is trained in steps: TF-IDF, or the linear start, because of a learning rate of 0.
     uses_default_rate: whether the learning rate was not requested.
     tries_rates: whether trials choose the learning rate.
     averages: whether dev selects a point between the linear start and the trained weights.
     quantizes: whether a second phase of the training is with int8 layers.
     compares: whether baselines are fitted.
+    is_tfidf: whether the model of the run is TF-IDF, so that no encoder is trained.
     delivers_tfidf: whether TF-IDF may be the model of the run; not if an option asks for a kind of encoder.
     seeds: of the trainings on these rows.
     fold: the part of the rows that is only scored; None: a plan of the whole run.
@@ -100,6 +103,7 @@ class Plan:
     averages: bool
     quantizes: bool
     compares: bool
+    is_tfidf: bool
     delivers_tfidf: bool
     seeds: range
     fold: int | None
@@ -219,6 +223,11 @@ def make_plan(
 
 def load_start(settings: FineTune) -> Checkpoint:
     """The model to start from. InputError if the task cannot use it."""
+    if trains_tfidf(settings):
+        check_tfidf(settings)
+        # Nothing of it is saved: it counts tokens, and is the baseline.
+        return checkpoint.load(STATIC, static=True)
+
     task = TASKS[task_of(settings).name]
     # Static vectors can tell classes and numbers, but not in which order words stand, or how far two texts agree.
     pretrained = checkpoint.load(settings.model, static=task.labelled is not None)
@@ -276,6 +285,7 @@ def plan_of(
         task = rows.build_fold(fold)
 
     rate = settings.learning_rate
+    is_tfidf = trains_tfidf(settings)
     is_frozen = rows.stays_frozen and fold is None
     has_start = settings.linear_start and task.initial_model != ""
     has_losses = not settings.is_distilled and task.scoring.has_row_losses
@@ -299,12 +309,13 @@ def plan_of(
         follows_few=follows_few,
         was_asked=asks_for_training(settings),
         reason=rows.reason,
-        skips_training=rate == 0 and has_start,
+        skips_training=is_tfidf or (rate == 0 and has_start),
         uses_default_rate=rate is None,
         tries_rates=rate is None and has_start and has_losses,
         averages=averages,
         quantizes=settings.quantize is not None and not is_frozen and fold is None,
         compares=settings.baselines and not rows.unscored,
+        is_tfidf=is_tfidf,
         delivers_tfidf=not (settings.adapter or settings.quantize or settings.teacher),
         seeds=range(settings.seed, settings.seed + settings.seeds),
         fold=fold,

@@ -1,25 +1,30 @@
 """A trained model that is not delivered, since on dev it is not better than what there was without training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bothways.base.io import atomic_directory, to_json
 from bothways.measure import metrics
 from bothways.model.checkpoint.description import METADATA_FILE, NOT_DELIVERED
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.score import Score
-from bothways.training.finetuning.select import Selection
+from bothways.training.finetuning.ground.score import Score
+from bothways.training.finetuning.run_models import RunEncoder
 
 
-def refusal(task: TrainingTask, selection: Selection) -> str:
-    """Why a model is not delivered, in one line; "" if it is, or if the task has no start that needs no training.
+def refusal(task: TrainingTask, encoder: RunEncoder, baselines: Sequence[Score]) -> str:
+    """Why an encoder is not delivered, in one line; "" if it is, or if the task has no start that needs no training.
 
     The 95 % interval of its lead over that start must be above 0: on dev, or with folds on all of them, by the models
     that were not trained on them.
+
+    task: that the encoder was trained for.
+    encoder: with its scores.
+    baselines: their scores.
     """
     if not task.keeps_start:
         return ""
-    scores = selection.scores
-    of_folds = [baseline for baseline in selection.baselines if baseline.model == task.keeps_start]
+    scores = encoder.scores
+    of_folds = [baseline for baseline in baselines if baseline.model == task.keeps_start]
     if scores.folds and of_folds:
         (before,) = of_folds
         after = scores.score
@@ -28,8 +33,9 @@ def refusal(task: TrainingTask, selection: Selection) -> str:
     else:
         start = next(baseline for baseline in task.baselines("dev") if baseline.name == task.keeps_start)
         before = Score.of(start.name, task, start.predictions)
-        after = selection.kept.scores["dev"]
-        number = selection.kept.metrics["dev"]["rows"]
+        assert encoder.kept is not None
+        after = encoder.kept.scores["dev"]
+        number = encoder.kept.metrics["dev"]["rows"]
         where = "on dev"
 
     low, high = after.difference(before)

@@ -1,6 +1,6 @@
 """Learning curves, report page and table of predictions of a fine-tuning run."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
@@ -12,17 +12,15 @@ from bothways.measure import metrics
 from bothways.measure import report as page
 from bothways.measure.report.markup import Unit, format_number
 from bothways.measure.report.training_curves import draw_curves
-from bothways.model.model import Model
 from bothways.settings.finetune import FineTune
-from bothways.tasks.class_decoding import Calibration
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
-from bothways.tasks.windows import Long, window_of
-from bothways.training.finetuning.budget import LABEL_CHECK
-from bothways.training.finetuning.compare import Comparison
+from bothways.training.finetuning.ground.budget import LABEL_CHECK
+from bothways.training.finetuning.ground.score import Score
+from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import Score
-from bothways.training.finetuning.select import FOLDS, CrossValidation, ModelScores, Selection
+from bothways.training.finetuning.run_models import RunModel
+from bothways.training.finetuning.run_scores import RunScores
 from bothways.training.results import LABEL_ERRORS, PREDICTIONS, REPORT
 from bothways.training.run import Run
 
@@ -40,16 +38,19 @@ NOT_SHOWN = ("baseline", "best_step", "loss", "queries", "rows")
 MetricsBySeed = Mapping[int, Mapping[str, Metrics]]  # metrics by split, by seed
 
 
-def write_report(plan: Plan, run: Run, selection: Selection, comparison: Comparison, result: Mapping[str, Any]) -> None:
+def write_report(plan: Plan, run: Run, scores: RunScores, result: Mapping[str, Any]) -> None:
     """Write curves.svg, report.html and predictions.csv.
 
     The scores are the scores of the model that is delivered; with folds, the page shows the cross-validation.
 
+    plan: of the run.
+    run: whose directory gets the files.
+    scores: of its models.
     result: the result of the run.
     """
     task = plan.task
     rows = run.metrics()
-    shown = comparison.delivered(selection.scores)
+    shown = scores.delivered.scores
 
     if rows:
         curves = draw_curves(
@@ -61,7 +62,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
         )
         curves.write(run.directory / "curves.svg")
 
-    content = content_of(plan, selection, shown)
+    content = content_of(plan, scores.delivered)
     doubtful, num_examined = check_labels(plan, content.unseen)
     is_complete = num_examined == sum(map(task.report.num_rows, task.data))
     issues = page.LabelIssues(
@@ -73,15 +74,15 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
     log_label_issues(issues)
 
     columns = task.report.columns(content.predictions) if content.predictions.where else {}
-    sections = page_sections(plan, selection, comparison, content=content, issues=issues, rows=rows, result=result)
+    sections = page_sections(plan, scores, content=content, issues=issues, rows=rows, result=result)
     rows_of = "every row, by the model of the other folds" if shown.folds else f"each row of {result['split']}"
     report = page.Page(
         title=f"{run.directory.name}: {task.name}",
-        subtitle=description(plan, result.get("delivered")),
+        subtitle=scores.delivered.describe(plan),
         scores=[] if plan.unscored else content.scores,
         sections=sections,
-        warnings=page_warnings(plan, comparison, content, result),
-        facts=[*teacher_facts(task, selection.kept.teacher), *run_facts(plan.settings, run)],
+        warnings=page_warnings(plan, scores, content, result),
+        facts=[*teacher_facts(task, scores.model.teacher), *run_facts(plan.settings, run)],
         files=[
             *([(PREDICTIONS, f"the prediction for {rows_of}, as a table")] if columns else []),
             *(
@@ -97,8 +98,7 @@ def write_report(plan: Plan, run: Run, selection: Selection, comparison: Compari
 
 def page_sections(
     plan: Plan,
-    selection: Selection,
-    comparison: Comparison,
+    scores: RunScores,
     *,
     content: "Content",
     issues: page.LabelIssues,
@@ -107,21 +107,20 @@ def page_sections(
 ) -> list[page.Section]:
     """The sections of the report page.
 
+    plan: of the run.
+    scores: of its models.
     content: what differs between seeds and folds.
     issues: likely label errors.
     rows: of the metrics of the run.
     result: of the run.
     """
     task = plan.task
-    config = selection.model.model.config
-    long: Long = "truncate" if plan.truncates else "windows"
-    window = min(window_of(config, plan.window, long), config.max_position_embeddings)
     sections: list[page.Section] = []
 
     if len(content.table.seeds) > 1:
         sections.append(content.table)
-    if comparison.baselines:
-        sections.append(compare(task, content.scores[0], comparison, selection.kept.teacher, result))
+    if scores.baselines:
+        sections.append(compare(task, content.scores[0], scores, result))
     if rows:
         unit = metric_unit(task.metric)
         sections.append(page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit))
@@ -130,19 +129,21 @@ def page_sections(
     if issues.criterion:
         sections.append(issues)
 
-    sizes = task.report.lengths("train")
-    sections.append(page.TokenLengths(split="train", sizes=sizes, window=window, truncated=plan.truncates))
+    window = scores.model.window(plan)
+    if window is not None:
+        sizes = task.report.lengths("train")
+        sections.append(page.TokenLengths(split="train", sizes=sizes, window=window, truncated=plan.truncates))
     return sections
 
 
-def page_warnings(plan: Plan, comparison: Comparison, content: "Content", result: Mapping[str, Any]) -> list[str]:
+def page_warnings(plan: Plan, scores: RunScores, content: "Content", result: Mapping[str, Any]) -> list[str]:
     """The warnings at the top of the report page: what is not delivered first."""
     about_rows = plan.task.report.warnings
     if plan.unscored:
         return [plan.unscored, *about_rows]
 
-    refused = filter(None, [comparison.refused, result.get("not_delivered"), result.get("scored")])
-    compared = comparison.warnings if comparison.baselines else []
+    refused = filter(None, [scores.refused, result.get("not_delivered"), result.get("scored")])
+    compared = scores.warnings if scores.baselines else []
     return [*dict.fromkeys(refused), *compared, *content.warnings, *about_rows]
 
 
@@ -176,17 +177,6 @@ def write_tables(
         run.update_metadata(column_kinds=kinds)
 
 
-def description(plan: Plan, delivered: str | None) -> str:
-    """The model of the run, in words. delivered: name of the baseline that is delivered instead of the encoder."""
-    train = plan.sources["train"]
-    model = plan.sources["model"]
-    if delivered:
-        return f"{delivered} fitted to {train}"
-    if plan.stays_frozen:
-        return f"{model}, frozen, with linear models fitted to {train}"
-    return f"{model} fine-tuned on {train}"
-
-
 def check_labels(plan: Plan, unseen: Predictions) -> tuple[list[page.LabelIssue], int]:
     """Rows whose label may be wrong, the most suspicious first, and the number of rows that were examined. unseen:
     predictions of the model for rows that it was not trained on; linear models on frozen vectors of the other folds
@@ -218,33 +208,36 @@ def log_label_issues(issues: page.LabelIssues) -> None:
 
 
 def compare(
-    task: TrainingTask,
-    score: page.ScoreSummary,
-    comparison: Comparison,
-    teacher: Mapping[str, Score],
-    result: Mapping[str, Any],
+    task: TrainingTask, score: page.ScoreSummary, scores: RunScores, result: Mapping[str, Any]
 ) -> page.BaselineComparison:
-    """The main score, beside the scores of the fine-tuned encoder if it is not delivered, of the teacher on the same
-    split, and of the baselines."""
+    """The main score, beside the scores of the trained model if it is not delivered, of the teacher on the same split,
+    and of the baselines.
+
+    task: whose metric is the score.
+    score: of the delivered model.
+    scores: of the models of the run.
+    result: of the run.
+    """
     is_interval_pooled = score.pooled is not None
-    delivered = result.get("delivered")
-    name = delivered or (task.initial_model if result.get("not_delivered") else "fine-tuned")
+    delivered = scores.delivered
+    name = delivered.shown_name or (task.initial_model if result.get("not_delivered") else "fine-tuned")
     models = [page.ModelScore(name, score.mean, None if is_interval_pooled else score.interval)]
 
-    if delivered:
-        encoder = result["encoder"]
-        interval = None if is_interval_pooled else encoder["interval"]
-        models.append(page.ModelScore("fine-tuned encoder (not delivered)", encoder["mean"], interval))
+    if delivered is not scores.model:
+        other = scores.model
+        interval = None if is_interval_pooled else other.scores.summary["interval"]
+        models.append(page.ModelScore(f"{other.name} (not delivered)", other.scores.mean, interval))
 
-    others = [*([teacher[score.split]] if score.split in teacher else []), *comparison.baselines]
+    teacher = scores.model.teacher
+    others = [*([teacher[score.split]] if score.split in teacher else []), *scores.baselines]
     models += [
-        page.ModelScore(other.model, other.value, other.interval) for other in others if other.model != delivered
+        page.ModelScore(other.model, other.value, other.interval) for other in others if other.model != delivered.name
     ]
 
     return page.BaselineComparison(
         metric=task.metric,
         models=models,
-        verdict=comparison.verdict,
+        verdict=scores.verdict,
         unit=metric_unit(task.metric),
     )
 
@@ -265,12 +258,11 @@ class Content:
     warnings: list[str]
 
 
-def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content":
-    """The part of the page about the scores of a model. shown: of the one that is delivered."""
+def content_of(plan: Plan, model: RunModel) -> "Content":
+    """The part of the page about the scores of a model. model: that is delivered."""
     task = plan.task
-
-    if shown.folds:
-        return folds_content(task, shown.folds)
+    if model.scores.folds:
+        return folds_content(task, model.scores.folds)
 
     if plan.stays_frozen and plan.unscored:
         nothing = Predictions.joined([])
@@ -283,10 +275,7 @@ def content_of(plan: Plan, selection: Selection, shown: ModelScores) -> "Content
             warnings=[],
         )
 
-    trained = plan.inference_copy(selection.model.model)
-    calibration = selection.calibration
-    by_split = shown.predictions or predict_splits(task, trained, shown.by_split, calibration)
-    return seeds_content(plan, by_split, shown)
+    return seeds_content(plan, model.predictions(plan), model.scores)
 
 
 def seeds_content(plan: Plan, by_split: Mapping[str, Predictions], model: ModelScores) -> Content:
@@ -348,22 +337,6 @@ def folds_content(task: TrainingTask, folds: CrossValidation) -> Content:
         note=note,
         warnings=warnings,
     )
-
-
-def predict_splits(
-    task: TrainingTask, model: Model, splits: Iterable[str], calibration: Mapping[str, Any] | None
-) -> dict[str, Predictions]:
-    """splits: dev first, on which a task may tune a threshold. calibration: by which the model is calibrated already,
-    as bothways.json has it."""
-    predictions = {}
-    for split in splits:
-        scoring = task.scoring
-        if split == "test" and calibration:
-            scoring = scoring.decided_by(replace(Calibration.from_json(calibration), temperature=1.0))
-        outputs = scoring.outputs(model, split)
-        scoring.compute_metrics(split, outputs)
-        predictions[split] = scoring.predictions(split, outputs)
-    return predictions
 
 
 def fold_scores(task: TrainingTask, folds: CrossValidation) -> Iterator[page.ScoreSummary]:

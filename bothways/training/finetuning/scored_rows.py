@@ -7,10 +7,12 @@ from functools import partial
 
 from bothways.base.errors import InputError, flag, format_count
 from bothways.settings.finetune import FineTune
+from bothways.tasks.linear_baselines import MAX_OUTPUTS
 from bothways.tasks.regress.training import Regression
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.linear_candidates import CERTAIN, FOLDS, FewRows
+from bothways.training.finetuning.ground.linear_candidates import CERTAIN, FOLDS, MAX_WORD_ROWS, FewRows
+from bothways.training.finetuning.ground.tfidf_options import trains_tfidf
 
 MIN_TEST_ROWS = 5  # a test split with fewer rows, divided off the training table, judges nothing
 MIN_FOLDED_ROWS = 10  # to be scored out-of-fold
@@ -63,10 +65,13 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     num_test = 0 if settings.test or "test" not in task.data else task.report.num_rows("test")
     num_rows = task.report.num_development_rows + num_test
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
+    is_tfidf = trains_tfidf(settings)
+    if is_tfidf and isinstance(task, TextTask):
+        is_few = is_few and num_rows <= MAX_WORD_ROWS and task.num_outputs <= MAX_OUTPUTS
     is_split = not (settings.folds or settings.dev or settings.test or settings.teacher or settings.seeds > 1)
     if not is_few and (not is_split or num_test >= MIN_TEST_ROWS):
         has_linear = isinstance(task, TextTask) and num_rows <= MAX_LINEAR_ROWS and not settings.folds
-        if not has_linear or asks_for_training(settings) or not task.scoring.has_row_losses:
+        if not has_linear or is_tfidf or asks_for_training(settings) or not task.scoring.has_row_losses:
             return rows
         return replace(rows, build_linear=partial(linear_rows, rows, num_rows, NO_GAIN))
 
@@ -84,7 +89,8 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
 
     if is_few:
-        rows = replace(linear, build_trained=build_trained if few.folds and not settings.test else None)
+        can_train = few.folds and not settings.test and not is_tfidf
+        rows = replace(linear, build_trained=build_trained if can_train else None)
     else:
         rows = replace(linear, task=with_dev(task, build_task, settings), stays_frozen=False)
     if few.folds or settings.test:
@@ -105,7 +111,8 @@ def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
     task = rows.task
     settings = rows.settings
     assert isinstance(task, TextTask)
-    few = FewRows(task.with_all_rows(keep_test=bool(settings.test)), settings.folds)
+    whole = task.with_all_rows(keep_test=bool(settings.test))
+    few = FewRows(whole, settings.folds, is_tfidf=trains_tfidf(settings))
     measured = "" if settings.test else f"out-of-fold, {num_rows} rows, {len(few.score_folds)} folds, {LINEAR_MODELS}"
     return replace(
         rows,
@@ -118,10 +125,13 @@ def linear_rows(rows: ScoredRows, num_rows: int, reason: str) -> ScoredRows:
 
 
 def few_reason(num_rows: int, task: TextTask) -> str:
-    """Why the encoder is not trained on few rows."""
+    """Why the encoder is not trained on few rows, or why TF-IDF is fitted to all of them."""
     kinds = "" if isinstance(task, Regression) else f" of {format_count(task.num_outputs, 'class', 'classes')}"
+    rows = f"{format_count(num_rows, 'row')}{kinds}"
+    if trains_tfidf(task.settings):
+        return f"{rows}: a part of so few rows would show little, so TF-IDF is fitted to all of them"
     return (
-        f"{format_count(num_rows, 'row')}{kinds}: fine-tuning usually gains less than the "
+        f"{rows}: fine-tuning usually gains less than the "
         f"{100 * smallest_difference(num_rows):.1f} points that so few rows can show; linear models on the frozen "
         f"encoder and TF-IDF are fitted to all of them ({flag('epochs', 10)} trains the encoder)"
     )

@@ -20,12 +20,12 @@ from bothways.model.parameters import fingerprint_weights
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, Scoring, calibration_errors
 from bothways.text.rows.datasets import unread_splits_warning
-from bothways.training.finetuning import baselines
-from bothways.training.finetuning.baselines import BASELINES
 from bothways.training.finetuning.division import plan_minutes
-from bothways.training.finetuning.epochs import log_epochs
+from bothways.training.finetuning.ground import baselines
+from bothways.training.finetuning.ground.baselines import BASELINES
+from bothways.training.finetuning.ground.epochs import log_epochs
+from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.plan import Plan
-from bothways.training.finetuning.score import THIS_MODEL, Score
 from bothways.training.finetuning.training import fingerprint_examples, train, trained_state
 from bothways.training.run import Run
 from bothways.training.run_checkpoints import FOLDER

@@ -16,7 +16,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.batch_plan import Examples
 from bothways.tasks.training_task import TrainingTask
 from bothways.text.batch import Batch
-from bothways.training.finetuning.score import Score
+from bothways.training.finetuning.ground.score import Score
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The time that a run has for its trainings, and about how long the parts after them take."""
 
 from bothways.tasks.novelty import MAX_TOKENS
-from bothways.training.finetuning.budget import LABEL_CHECK
 from bothways.training.finetuning.gain import FRACTIONS
+from bothways.training.finetuning.ground.budget import LABEL_CHECK
 from bothways.training.finetuning.plan import Plan
 
 FITS = 5  # of linear models, in the search for label errors: a fold each

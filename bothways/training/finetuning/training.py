@@ -24,8 +24,8 @@ from bothways.model.int8_training import CALIBRATION_EXAMPLES, calibrate_fake_in
 from bothways.model.model import Model
 from bothways.tasks.batch_plan import Examples
 from bothways.text.batching import batch_fingerprint, spread_evenly
-from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import select_fraction, select_gain
+from bothways.training.finetuning.ground.course import Course
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.time_left import INT8_SHARE, LINEAR, seconds_after

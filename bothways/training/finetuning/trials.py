@@ -20,7 +20,7 @@ from bothways.base.io import write_atomic
 from bothways.base.log import logger
 from bothways.model.model import Model
 from bothways.tasks.batch_plan import Epoch
-from bothways.training.finetuning.epochs import EVALUATION_SHARE, evaluation_interval, num_steps
+from bothways.training.finetuning.ground.epochs import EVALUATION_SHARE, evaluation_interval, num_steps
 from bothways.training.finetuning.plan import Plan
 from bothways.training.finetuning.processes import Training
 from bothways.training.finetuning.time_left import EVALUATION, seconds_after, seconds_for_training

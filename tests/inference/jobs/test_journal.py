@@ -345,6 +345,7 @@ print(rows, len(best), int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/st
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted as Linux does")
+@pytest.mark.soak
 def test_ten_thousand_classes_are_predicted_in_less_than_a_gigabyte(make_predictor, tmp_path):
     labels = tuple(f"class {number}" for number in range(10_000))
     model = make_predictor("bert", {"classes": len(labels)}, labels=labels)

@@ -25,6 +25,7 @@ from bothways.shrink.export import export, int8, parity
 from bothways.shrink.export import graph as onnx_graph
 from bothways.shrink.export.graph import Vectors
 from bothways.shrink.export.int8 import file_predictor
+from tests.soaked import in_soak
 
 absent = [name for name in export.PACKAGES if find_spec(name) is None]
 needs_packages = pytest.mark.skipif(bool(absent), reason=f"not installed: {', '.join(absent)} (the extra onnx)")
@@ -33,7 +34,7 @@ pytestmark = [pytest.mark.slow, needs_packages]
 SEGMENTS, PLAIN = ["input_ids", "attention_mask", "token_type_ids"], ["input_ids", "attention_mask"]
 PRETRAINING, ENDS = ["prediction_logits", "seq_relationship_logits"], ["start_logits", "end_logits"]
 HIDDEN, LOGITS = ["last_hidden_state", "sentence_embedding"], ["logits"]
-# family, heads, transformers' class; names of inputs and outputs. Each graph differs; the rest is in soak/.
+# family, heads, transformers' class; names of inputs and outputs. Each graph differs; other families are in soak/.
 CASES = {
     "pretraining": ("bert", {"masked_words": 0, "next_sentence": 2}, "BertForPreTraining", SEGMENTS, PRETRAINING),
     "classes": ("roberta", {"classes": 5}, "RobertaForSequenceClassification", PLAIN, LOGITS),
@@ -48,6 +49,7 @@ CASES = {
 SIZES = {  # of families for which one layer would not do
     "modernbert": {"num_hidden_layers": 2, "full_attention_every": 2},  # one with a window, one without
 }
+IN_SOAK = ("classes", "number", "spans", "replaced")
 POOLING = {"vectors": "mean", "modernbert": "max", "words and vectors": "cls"}
 FILES = {"model.onnx", "config.json", "bothways.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 TAGS = ("O", "B-a", "I-a", "B-b", "I-b")
@@ -127,7 +129,7 @@ def rectangle(side):
     return {"input_ids": ids_NS, "attention_mask": real_NS.astype(np.int64), "token_type_ids": segments_NS}, real_NS
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*(case for case in CASES if case not in IN_SOAK), *in_soak(*IN_SOAK)])
 def test_scores_are_those_of_transformers_by_their_names(case, exported, global_seed):
     check_scores(*exported(case)[:2], CASES[case])
 
@@ -161,7 +163,7 @@ def check_scores(source, out, case):
     assert all(np.isfinite(values).all() for values in ours.values())  # the row that is all padding, too
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*(case for case in CASES if case not in IN_SOAK), *in_soak(*IN_SOAK)])
 def test_inputs_and_outputs_have_transformers_names(case, exported):
     check_names(exported(case)[1], CASES[case])
 
@@ -221,7 +223,7 @@ def test_the_files_in_the_places_of_transformers_js_give_the_vectors_of_embed(ex
         assert np.abs(results["sentence_embedding"][0] - vector).max() < 1e-5
 
 
-@pytest.mark.parametrize("case", ["words and vectors", "vectors", "spans"])
+@pytest.mark.parametrize("case", ["words and vectors", "vectors", *in_soak("spans")])
 def test_printed_lines_name_each_output_with_its_difference(case, exported):
     *_, lines = exported(case)
     named = [line.split()[1] for line in lines if "largest difference of" in line]
@@ -248,7 +250,7 @@ def test_vectors_have_length_one_only_if_the_checkpoint_normalizes(exported, tmp
     assert np.abs(lengths[True] - 1).max() < 1e-6 < abs(lengths[False] - 1).min()
 
 
-@pytest.mark.parametrize("case", ["classes", "number", "tokens", "spans", "vectors", "pretraining"])
+@pytest.mark.parametrize("case", ["tokens", "vectors", "pretraining", *in_soak("classes", "number", "spans")])
 def test_a_predictor_over_the_file_agrees_with_one_over_the_model(case, exported):
     source, out, _ = exported(case)
     exact = load(source, dtype="float32", device="cpu")
@@ -331,7 +333,7 @@ def test_a_text_stands_at_the_named_side_and_any_word_in_the_padding(exported):
 
 
 def test_the_file_holds_nothing_of_the_machine_that_wrote_it(exported):
-    written = (exported("classes")[1] / "model.onnx").read_bytes()
+    written = (exported("tokens")[1] / "model.onnx").read_bytes()
     assert b"stack_trace" not in written and b"site-packages" not in written and b".py" not in written
 
 
@@ -395,7 +397,7 @@ def test_int8_without_a_metric_is_an_error_before_any_work(make_model, tokenizer
         assert not out.exists()
 
 
-@pytest.mark.parametrize("case", ["pretraining", "classes", "tokens"])
+@pytest.mark.parametrize("case", ["pretraining", "tokens", *in_soak("classes")])
 def test_int8_is_measured_by_the_predictions_of_the_head(case, exported, texts, tmp_path):
     source, out, _ = exported(case)
     shutil.copytree(out, tmp_path / "out")
@@ -408,6 +410,7 @@ def test_int8_is_measured_by_the_predictions_of_the_head(case, exported, texts, 
         assert 0 < np.abs(exact[name][:3] - small[name][:3]).max() < np.abs(exact[name]).max()
 
 
+@pytest.mark.soak
 def test_parts_that_are_spared_stay_float32(exported, tmp_path):
     import onnx
 

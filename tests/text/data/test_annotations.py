@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.base.errors import InputError, RowLocation
+from bothways.evaluation.evaluate import gold_kind
 from bothways.settings.tables_in_memory import as_source
 from bothways.text.data.annotations import Changes, read_annotation, split_words
 from bothways.text.data.examples import read_table, read_tagged
 from bothways.text.data.tags import join_words, tags_to_spans, word_starts
 from bothways.text.rows.annotation_files import LAYOUTS, is_annotation_file
 from bothways.text.rows.row_errors import RowErrors
+from bothways.text.rows.rows import ANNOTATED, open_rows
 
 TEXT = "Ada Lovelace was in Rome."
 SPANS = [(0, 12, "PER"), (20, 24, "LOC")]
@@ -142,6 +144,28 @@ def test_a_json_may_hold_an_annotated_text_a_line(tmp_path):
     path.write_text(f"{json.dumps(rows[0])}\nx\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"t\.json: row 1 \(line 2\): not readable as JSON"):
         read_tagged(path)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("layout", ["list", "indented list", "lines", "pairs"])
+def test_annotated_texts_are_read_in_the_encoding_named(layout, encoding, tmp_path):
+    texts = ["Zoë was in Köln.", "Élan"]
+    rows = [{"text": text, "entities": [{"start": 0, "end": 3, "label": "PER"}]} for text in texts]
+    pairs = [[row["text"], {"entities": [[0, 3, "PER"]]}] for row in rows]
+    lines = pairs if layout == "pairs" else rows
+    content = "\n".join(json.dumps(row, ensure_ascii=False) for row in lines)
+    if "list" in layout:
+        content = json.dumps(rows, ensure_ascii=False, indent=2 if layout == "indented list" else None)
+    path = tmp_path / ("t.jsonl" if layout == "pairs" else "t.json")
+    path.write_bytes(content.encode(encoding))
+
+    assert open_rows(path, encoding).form is ANNOTATED
+    assert gold_kind(path, False, encoding) == "tags"
+    assert [values["text"] for _, values in open_rows(path, encoding).read()] == texts
+    assert [(one.words.text, one.tags[0]) for one in read_tagged(path, encoding=encoding)] == [
+        ("Zoë was in Köln.", "B-PER"),
+        ("Élan", "B-PER"),
+    ]
 
 
 def test_a_pair_without_entities_and_a_row_of_another_kind_are_told_apart(file):

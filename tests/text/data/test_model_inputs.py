@@ -17,6 +17,8 @@ from bothways.inference.jobs import blocks
 from bothways.inference.jobs.blocks import estimate_num_rows, split_into_blocks
 from bothways.text.data.examples import read_table
 from bothways.text.data.model_inputs import ModelInput, read_questions, read_texts, resolve_columns
+from bothways.text.rows.rows import open_rows
+from bothways.text.rows.standard_input import StandardInput
 
 PAIRS = [("a cat", "b"), ("", "c\x07\x00d"), ("  ", "é\u2028ü"), ("e, f", "g\th")]
 
@@ -62,6 +64,18 @@ def test_lines_of_standard_input_are_texts_and_a_bad_one_yields_an_error_in_plac
     first, empty, wrong, last = read_texts("-")
     assert (first, empty, last) == (ModelInput("a cat", line=1), ModelInput("", line=2), ModelInput("last", line=4))
     assert str(wrong).startswith("line 3 of standard input: not UTF-8 at byte 5;") and "Windows-1252" in str(wrong)
+
+
+def test_standard_input_is_a_source_of_rows_which_may_be_empty(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a cat\nlast\n")))
+    rows = open_rows(StandardInput())
+    assert (rows.names(), rows.all_names(), rows.types()) == (["text"], ["text"], {})  # without reading a line
+    first, last = rows.refuse_empty()
+    assert (first[0].file, first[0].line, first[1]) == ("standard input", 1, {"text": "a cat"})
+    assert (last[0].row, last[0].line) == (1, 2)
+    assert [*rows.refuse_empty()] == [] and [*read_texts(rows)] == []  # it is read once
+    with pytest.raises(InputError, match="questions need passages"):
+        [*read_questions(rows)]
 
 
 @pytest.mark.parametrize(

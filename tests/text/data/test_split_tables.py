@@ -22,6 +22,7 @@ from bothways.text.data.near_duplicates import label_key, text_key
 from bothways.text.data.quality import table_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
+from tests.soaked import in_soak
 
 RUNS = {"classify": run_task, "regress": run_task, "tag": run_task, "embed": run_task}
 
@@ -248,7 +249,7 @@ def test_columns_read_together_are_remembered_by_evaluate_predict_and_embed(sett
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("start")
-@pytest.mark.parametrize("kind", ["classify", "regress", "tag", "embed"])
+@pytest.mark.parametrize("kind", ["classify", "tag", *in_soak("regress", "embed")])
 def test_every_task_skips_bad_rows_on_request_and_names_them_in_a_message(kind, settings, tmp_path):
     good = {
         "classify": [f"caf\xe9 {n},,{'ab'[n % 2]}" for n in range(30)],

@@ -3,6 +3,7 @@
 import random
 import unicodedata
 from collections import Counter
+from functools import cache
 
 import pytest
 from tokenizers import Tokenizer as PeerTokenizer
@@ -18,7 +19,7 @@ from bothways.text.tokenizer import accents, learn
 from bothways.text.tokenizer.accents import KEEP_ACCENTS, STRIP_ACCENTS, measure_accents
 from bothways.text.tokenizer.wordpiece import SPECIAL_TOKENS
 
-CODE_POINTS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]
 ALIKE = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x32000))  # ideographs, Hangul syllables
 UNASSIGNED = ("Cn", "Co")  # or for private use
 
@@ -27,8 +28,12 @@ def is_alike(point):
     return unicodedata.category(chr(point)) in UNASSIGNED or any(point in points for points in ALIKE)
 
 
-# All up to the last letter of any script; of those that are alike, every 61st.
-WRITTEN = [point for point in CODE_POINTS if 0x20 < point < 0x32000 and (point % 61 == 0 or not is_alike(point))]
+@cache
+def written():
+    """All up to the last letter of any script; of those that are alike, every 61st."""
+    return [point for point in CODE_POINTS if 0x20 < point < 0x32000 and (point % 61 == 0 or not is_alike(point))]
+
+
 NEEDED = {
     "German": """Es war schon spät, und die Straße war menschenleer. Sie hätte gern noch etwas gegessen, aber die Küche
         war geschlossen. Morgen würde sie früher aufstehen und über den Fluss zum Markt gehen, wo es schöne Äpfel gab.
@@ -135,7 +140,7 @@ def contexts(points):
 
 @pytest.mark.slow
 def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
-    check_stripping(WRITTEN[::3], mixed=1_700)
+    check_stripping(written()[::3], mixed=1_700)
 
 
 def check_stripping(points, mixed):
@@ -172,12 +177,12 @@ def test_requested_rules_are_applied_without_a_message(lowercase, strip_accents)
 
 @pytest.mark.slow
 def test_a_vocabulary_with_marks_gives_the_ids_of_tokenizers_for_every_third_code_point(tmp_path):
-    check_ids(WRITTEN[1::3], tmp_path)
+    check_ids(written()[1::3], tmp_path)
 
 
 def check_ids(points, tmp_path):
     rules = Tokenizer.learn([NEEDED["German"]], 300).backend.rules
-    chars = [chr(point) for point in WRITTEN]
+    chars = [chr(point) for point in written()]
     vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars, *("##" + char for char in chars)])}
     ours = Tokenizer(vocab, **rules)  # no character is unknown to it, so no difference can hide
     ours.save(tmp_path)

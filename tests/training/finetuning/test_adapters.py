@@ -23,6 +23,7 @@ from bothways.text.batch import Batch
 from bothways.training.run import Run
 from bothways.training.signals import Stopped
 from tests.families import ABSOLUTE
+from tests.soaked import in_soak
 
 TEXTS = ["the cat sat on the mat", "a dog", "dogs ran and ran and sat on the mat , the cat", "b"]
 SPECS = {"lora": AdapterSpec("lora", rank=3, alpha=5.0), "bitfit": AdapterSpec("bitfit")}
@@ -182,7 +183,7 @@ def test_merge_writes_a_plain_model(run, start, tmp_path):
     assert [one.score for one in merged.classify(TEXTS)] == pytest.approx([one.score for one in expected], abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *in_soak(*KINDS[1:])])
 def test_every_task_can_train_an_adapter(kind, start, table, finetuned):
     rows = [{"text": text, "label": float(len(text))} for text in texts_of(30)]
     words = [

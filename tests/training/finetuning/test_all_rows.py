@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from bothways.settings import Classify, Regress
 from bothways.tasks.classify.scoring import ClassScoring
 from bothways.training.finetuning import all_rows, training, trials
 from bothways.training.finetuning.all_rows import SCORED, AllRows, can_train_all_rows, is_worth_it, learning_curve
-from bothways.training.finetuning.budget import Budget
-from bothways.training.finetuning.course import Course
 from bothways.training.finetuning.gain import LOSS, Gain, interpolate
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.course import Course
 from bothways.training.finetuning.plan import make_plan
+from bothways.training.finetuning.run_scores import RunScores
 from bothways.training.finetuning.training import trained_state
 from bothways.training.run import Run
 from bothways.training.schedule import TrainingOptions
@@ -94,31 +96,28 @@ def test_a_test_file_stays_apart(settings):
 # --- when there is a last training ------------------------------------------------------------------------------------
 
 
-def selected(*, frozen=False):
-    return SimpleNamespace(scores=SimpleNamespace(frozen=frozen))
-
-
-def compared(*, refused="", lead=None):
-    return SimpleNamespace(refused=refused, tfidf=SimpleNamespace(lead=lead))
+def scores_of(*, frozen=False, refused="", delivers_rival=False):
+    model = mock.Mock(scores=SimpleNamespace(frozen=frozen))
+    return RunScores(model, rival=mock.Mock(), delivers_rival=delivers_rival, refused=refused)
 
 
 @pytest.mark.parametrize(
-    ("changed", "selection", "comparison", "can"),
+    ("changed", "scores", "can"),
     [
-        ({}, selected(), compared(), True),
-        ({"test": class_rows(1, 30)}, selected(), compared(), True),
-        ({"dev": class_rows(1, 30)}, selected(), compared(), False),
-        ({"minutes": None}, selected(), compared(), False),
-        ({"folds": 3}, selected(), compared(), False),
-        ({"seeds": 2}, selected(), compared(), False),
-        ({"quantize": "int8"}, selected(), compared(), False),
-        ({}, selected(frozen=True), compared(), False),
-        ({}, selected(), compared(refused="not delivered"), False),
-        ({}, selected(), compared(lead=(0.1, 0.2)), False),
+        ({}, scores_of(), True),
+        ({"test": class_rows(1, 30)}, scores_of(), True),
+        ({"dev": class_rows(1, 30)}, scores_of(), False),
+        ({"minutes": None}, scores_of(), False),
+        ({"folds": 3}, scores_of(), False),
+        ({"seeds": 2}, scores_of(), False),
+        ({"quantize": "int8"}, scores_of(), False),
+        ({}, scores_of(frozen=True), False),
+        ({}, scores_of(refused="not delivered"), False),
+        ({}, scores_of(delivers_rival=True), False),
     ],
 )
-def test_a_last_training_needs_minutes_and_a_dev_of_our_own(settings, changed, selection, comparison, can):
-    assert can_train_all_rows(make_plan(replace(settings, **changed)), selection, comparison) is can
+def test_a_last_training_needs_minutes_and_a_dev_of_our_own(settings, changed, scores, can):
+    assert can_train_all_rows(make_plan(replace(settings, **changed)), scores) is can
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,12 @@ from bothways.text.data import split_tables
 from bothways.text.data.splits import selection_folds
 from bothways.text.data.squad import Question
 from bothways.text.data.tags import Sentence
-from bothways.training.finetuning import compare, report, select
+from bothways.training.finetuning import compare, report
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground.score import Score
+from bothways.training.finetuning.model_scores import OUT_OF_FOLD, ModelScores
 from bothways.training.finetuning.plan import plan_of
-from bothways.training.finetuning.score import Score
+from bothways.training.finetuning.run_models import RunEncoder
 from bothways.training.finetuning.scored_rows import ScoredRows
 from bothways.training.finetuning.seeds import SeedResult
 from tests.training.finetuning.gallery import finish
@@ -215,7 +217,7 @@ def test_in_cross_validation_they_are_of_the_same_folds(settings, files):
         mock.patch.object(Classification, "baselines", baselines_of),
     ):
         result = run_task(replace(settings, dev=None, test=None, folds=2))
-    held = [json.loads(line) for line in (settings.out / select.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
+    held = [json.loads(line) for line in (settings.out / OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
     texts = read(files["train"])[0]
     for fold, (train, dev) in enumerate(seen[:2]):
         own = {texts[row["row"]] for row in held if row["fold"] == fold}
@@ -405,12 +407,12 @@ def test_who_asks_for_a_kind_of_encoder_gets_it(option, settings, files):
     rival = Score(TFIDF, 1.0, (0.99, 1.0), np.ones(50), 300, one_sided(300, 300))
     facts = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "rows": 300, "baseline": 0.5, "best_step": 1}
     kept = SeedResult(0, None, {"dev": facts, "test": facts}, {"dev": score}, None, None, {}, [])
-    encoder = select.ModelScores(task, "test", {0: kept.metrics}, 0, score)
-    selection = select.Selection(mock.Mock(), kept, encoder, [rival], None)
-    comparison = compare.compare(plan, selection, mock.MagicMock(directory=settings.out))
-    assert (comparison.delivered(encoder) is encoder) == bool(option)
-    assert comparison.tfidf.scores.mean == 1.0
-    assert ("delivered" in comparison.verdict) == (not option) and "delivered" not in comparison.encoder_verdict
+    measured = ModelScores(task, "test", {0: kept.metrics}, 0, score)
+    encoder = RunEncoder(mock.Mock(), measured, kept=kept)
+    scores = compare.compare(plan, encoder, [rival], mock.MagicMock(directory=settings.out))
+    assert (scores.delivered is encoder) == bool(option)
+    assert scores.rival.scores.mean == 1.0
+    assert ("delivered" in scores.verdict) == (not option) and "delivered" not in scores.model_verdict
 
 
 def scores_of(predictions):
@@ -431,7 +433,8 @@ def test_a_lead_on_a_few_rows_of_dev_is_not_clear(number, is_clear):
     own = scores_of(one_sided(number, number // 2))
     dev = {"dev": {"accuracy": own["accuracy"]}}
     seed = SeedResult(0, None, dev, {"dev": Score.of_scores("", own, "accuracy")}, None, None, {}, [])
-    low, high = compare.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), seed)
+    encoder = mock.Mock(kept=seed)
+    low, high = compare.lead_on_dev(task, Baseline(TFIDF, one_sided(number, 3 * number // 4)), encoder)
     assert (low > 0) == is_clear and low < 0.25 < high
 
 
@@ -528,7 +531,7 @@ def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=N
     score = mock.Mock(frozen=frozen, mean=mean, rows=rows)
     plan = mock.Mock(measured="", sources={"model": "start"})
     rivals = [Score(name, value) for name, value in scores.items()]
-    return compare.verdict(score, rivals, differences, plan, saved)
+    return compare.verdict(mock.Mock(scores=score), rivals, differences, plan, saved or {})
 
 
 @pytest.mark.parametrize(
@@ -545,7 +548,7 @@ def verdict_of(scores, differences, *, frozen=False, mean=0.8, rows=100, saved=N
 )
 def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, way):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.8, best: 0.9}
-    line = verdict_of(scores, {best: (-0.16, -0.04)}, frozen=frozen, saved=Path("runs/tfidf"))
+    line = verdict_of(scores, {best: (-0.16, -0.04)}, frozen=frozen, saved={TFIDF: Path("runs/tfidf")})
     assert line.startswith(f"worse than {best}: 80.00%") and line.endswith(
         way or "-16.0 to -4.0 points (95 % interval)"
     )
@@ -567,7 +570,7 @@ def test_the_verdict_names_the_best_baseline_and_how_to_keep_it(best, frozen, wa
 )
 def test_a_difference_within_its_interval_decides_nothing(difference, beginning):
     scores = {CONSTANT: 0.5, TFIDF: 0.8, FROZEN: 0.7}
-    line = verdict_of(scores, {TFIDF: difference}, rows=50, saved=Path("runs/tfidf"))
+    line = verdict_of(scores, {TFIDF: difference}, rows=50, saved={TFIDF: Path("runs/tfidf")})
     assert line.startswith(beginning)
     assert ("predict runs/tfidf FILE" in line) == (not line.startswith("better"))
 

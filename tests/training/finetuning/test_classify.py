@@ -32,11 +32,13 @@ from bothways.text.data.examples import read_table
 from bothways.text.data.quality import empty_text_warnings
 from bothways.text.data.split_tables import read_tables
 from bothways.text.data.splits import overlap_warnings
-from bothways.training.finetuning import epochs, plan, seeds
-from bothways.training.finetuning.course import Course
+from bothways.training.finetuning import plan, seeds
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground import epochs
+from bothways.training.finetuning.ground.course import Course
 from tests.guides import code_in, guide
 from tests.pictures import charts_of, is_standalone
+from tests.soaked import in_soak
 from tests.token_windows import covered, ids_of, windows_of_sizes
 from tests.training.finetuning.gallery import FILLERS, SIGNS
 from tests.training.finetuning.gallery import class_rows as rows_of
@@ -527,8 +529,11 @@ def test_a_single_class_and_labels_that_only_dev_has_are_errors(settings, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
-    ["albert", "distilbert", "electra", "roberta", "modernbert", "longformer", "big_bird", "deberta", "deberta-v2"],
-)
+    [
+        "albert", "modernbert", "longformer", "deberta-v2",
+        *in_soak("distilbert", "electra", "roberta", "big_bird", "deberta"),
+    ],
+)  # fmt: skip
 def test_every_family_learns_and_transformers_gives_its_scores(
     family, make_model, tokenizer, settings, tmp_path, global_seed
 ):

@@ -16,8 +16,8 @@ from bothways.measure import metrics
 from bothways.settings import Answer, Classify, Regress, Tag, TrainEmbed
 from bothways.tasks.class_decoding import stored_calibration
 from bothways.text.data.near_duplicates import text_key
-from bothways.training.finetuning import select
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.model_scores import FOLDS, OUT_OF_FOLD
 from bothways.training.signals import Stopped
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def result(run):
 
 
 def out_of_fold(directory):
-    return [json.loads(line) for line in (directory / select.OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (directory / OUT_OF_FOLD).read_text(encoding="utf-8").splitlines()]
 
 
 def test_every_row_is_predicted_once_by_the_model_of_another_fold(settings, result):
@@ -95,7 +95,7 @@ def lines(file):
 def test_the_score_is_the_mean_over_folds_and_its_interval_that_of_all_rows(settings, result):
     rows = out_of_fold(settings.out)
     by_fold = [[row["gold"] == row["predicted"] for row in rows if row["fold"] == fold] for fold in range(3)]
-    assert result.split == select.FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
+    assert result.split == FOLDS and result.scores == pytest.approx([*map(np.mean, by_fold)])
     assert (result.mean, result.std) == pytest.approx(metrics.mean_and_std(result.scores))
     right = sum(map(sum, by_fold))
     texts = [json.loads(line) for line in lines(settings.train)]

@@ -9,9 +9,9 @@ from bothways.base.log import messages_to
 from bothways.settings import Classify
 from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import division, time_left, training
-from bothways.training.finetuning.budget import LABEL_CHECK, WORDS, Budget
 from bothways.training.finetuning.division import Estimates, divide
-from bothways.training.finetuning.epochs import EVALUATION_SHARE, num_steps
+from bothways.training.finetuning.ground.budget import LABEL_CHECK, WORDS, Budget
+from bothways.training.finetuning.ground.epochs import EVALUATION_SHARE, num_steps
 from bothways.training.finetuning.plan import make_plan
 from tests.training.finetuning.gallery import class_rows
 

@@ -21,10 +21,11 @@ from bothways.tasks.classify.scoring import ClassScoring
 from bothways.tasks.texts import HeadInput
 from bothways.training.finetuning import finetune, plan, scored_rows, trials
 from bothways.training.finetuning import gain as gain_module
-from bothways.training.finetuning.budget import Budget
 from bothways.training.finetuning.gain import LOSS, Gain, loss_gain
-from bothways.training.finetuning.linear_candidates import FewRows, LinearCandidate
+from bothways.training.finetuning.ground.budget import Budget
+from bothways.training.finetuning.ground.linear_candidates import FewRows, LinearCandidate
 from bothways.training.run import read_metrics
+from tests.soaked import in_soak
 from tests.training.finetuning.gallery import class_rows, number_rows, pair_rows
 
 pytestmark = pytest.mark.slow
@@ -135,7 +136,7 @@ def test_the_model_of_the_run_scores_test_rows_as_reported(tested):
     assert [row["predicted"] for row in stored] == [answer.label for answer in answers]
 
 
-@pytest.mark.parametrize("kind", ["numbers", "pairs", "several labels"])
+@pytest.mark.parametrize("kind", ["pairs", *in_soak("numbers", "several labels")])
 def test_so_does_that_of_another_kind_of_rows(kind, start, checkpoint_of, finetuned):
     settings_class, rows, options = {
         "numbers": (Regress, number_rows(0, 90), {}),
@@ -326,6 +327,7 @@ def test_without_a_training_there_are_no_curves(few):
 # --- a training that is tried -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_with_minutes_a_training_is_tried_on_the_same_rows(few, tmp_path):
     messages = []
     with messages_to(messages.append):

@@ -31,8 +31,8 @@ from bothways.tasks.text_examples import MAX_TOKENS
 from bothways.text.batch import Batch
 from bothways.training import progress
 from bothways.training.finetuning import deliver, plan, seeds
-from bothways.training.finetuning.epochs import default_learning_rate, log_epochs
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground.epochs import default_learning_rate, log_epochs
 from bothways.training.finetuning.select import best_seed
 from bothways.training.loop import fit
 from bothways.training.run import Run
@@ -302,9 +302,9 @@ def undisturbed(start, train_file, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [2, 22])
+@pytest.mark.parametrize("rows", [22])
 def test_a_killed_run_resumes_to_the_same_numbers(settings, undisturbed, rows, monkeypatch):
-    """Killed before a checkpoint, and in the second seed. soak/test_finetune_kills.py kills it after every row."""
+    """Killed in the second seed. soak/test_finetune_kills.py kills it after every row."""
     assert_a_kill_changes_no_number(settings, undisturbed, rows, monkeypatch)
 
 

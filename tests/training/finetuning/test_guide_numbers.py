@@ -12,7 +12,8 @@ from bothways.tasks import linear_baselines, linear_start, text_examples, texts,
 from bothways.tasks.batch_plan import BATCH_TOKENS, EPOCHS, USUAL_STEPS
 from bothways.tasks.classify.scoring import NEGLIGIBLE, NUM_STORED
 from bothways.training import step
-from bothways.training.finetuning import budget, epochs, gain, linear_candidates, plan, scored_rows, trials
+from bothways.training.finetuning import gain, plan, scored_rows, trials
+from bothways.training.finetuning.ground import budget, epochs, linear_candidates
 from bothways.training.schedule import TrainingOptions
 from tests.guides import missing_sentences
 

@@ -21,7 +21,7 @@ STAGES = {  # settings, and places in the order of a run
             "before training.finetuning.seeds:score",
             "before training.finetuning.select:load_file",
             "before training.finetuning.deliver:write_report",
-            "after training.finetuning.deliver:finalize_all",
+            "after training.finetuning.run_models:finalize_all",
             "before training.finetuning.deliver:rmtree",
         ],
     ),
@@ -29,11 +29,11 @@ STAGES = {  # settings, and places in the order of a run
         {"folds": 2, "linear_start": False},
         [
             "after training.finetuning.plan:choose_rows",
-            "before training.finetuning.baselines:write_atomic",
+            "before training.finetuning.ground.baselines:write_atomic",
             "before training.finetuning.seeds:score",
-            "before training.finetuning.select:mean_scores",
+            "before training.finetuning.model_scores:mean_scores",
             "before training.finetuning.compare:lead_on_dev",
-            "before training.finetuning.deliver:write_tfidf",
+            "before training.finetuning.run_models:write_tfidf",
         ],
     ),
     "few": (  # linear models, and a training that is tried in folds
@@ -64,7 +64,7 @@ STAGES = {  # settings, and places in the order of a run
             "before training.finetuning.all_rows:interpolate",
             "after training.finetuning.all_rows:write_weights",
             "before training.finetuning.deliver:write_report",
-            "after training.finetuning.deliver:finalize_all",
+            "after training.finetuning.run_models:finalize_all",
             "before training.finetuning.deliver:rmtree",
         ],
     ),
@@ -73,11 +73,11 @@ STAGES = {  # settings, and places in the order of a run
 SOME = {  # soak/test_finetune_kills.py has all places, of "all rows" and "few" too
     "int8": [
         "before training.finetuning.training:round_table",  # between the phases
-        "after training.finetuning.deliver:finalize_all",
+        "after training.finetuning.run_models:finalize_all",
     ],
     "folds": [
         "before training.finetuning.seeds:score",
-        "before training.finetuning.select:mean_scores",
+        "before training.finetuning.model_scores:mean_scores",
         "before training.finetuning.compare:lead_on_dev",
     ],
 }

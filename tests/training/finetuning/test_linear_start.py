@@ -20,11 +20,12 @@ from bothways.tasks.arrays import softmax
 from bothways.tasks.classify.training import Classification
 from bothways.text.data.split_tables import read_tables
 from bothways.training.finetuning.finetune import run as run_task
-from bothways.training.finetuning.linear_candidates import FewRows
+from bothways.training.finetuning.ground.linear_candidates import FewRows
 from bothways.training.finetuning.plan import make_plan
 from bothways.training.run_checkpoints import TrainingState
 from bothways.training.schedule import TrainingOptions
 from bothways.training.trainer import Trainer
+from tests.soaked import in_soak
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +124,7 @@ def test_the_line_on_the_head_says_whether_it_is_fitted(settings_of, name, linea
     assert line.startswith("fitted to the frozen encoder: head" if linear_start else "newly initialized: head")
 
 
-@pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
+@pytest.mark.parametrize("kind", ["classify", "tag", *in_soak("regress")])
 def test_a_run_measures_its_linear_start_which_is_better_than_a_head_drawn_by_chance(kind, options, tables):
     settings_of, name = {
         "classify": (Classify, "texts"), "regress": (Regress, "numbers"), "tag": (Tag, "tags")

@@ -177,6 +177,7 @@ def test_numbers_are_read_off_the_mean_too(folder, settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_it_is_measured_predicted_made_int8_and_exported(result, folder, tmp_path):
     file = folder / "classes.jsonl"
     scores = evaluate.run(Evaluate(model=result.model_directory, file=(file,), dtype="float32"))

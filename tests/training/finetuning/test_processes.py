@@ -2,6 +2,7 @@
 
 import json
 import signal
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.training.finetuning import seeds
 from bothways.training.run import read_metrics
+from tests.isolation import watch
+from tests.soaked import in_soak
 
 pytestmark = pytest.mark.slow
 
@@ -39,19 +42,24 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def runs(checkpoint_of, train_file, in_processes, tmp_path_factory):
-    """The exit statuses of RUNS, the directory of each run in one process, and that of the run in several."""
+    """The exit statuses of one of RUNS, its directory in one process, and that in several: runs(name), made once."""
     common = {"model": str(checkpoint_of(num_hidden_layers=1)), "train": str(train_file), "epochs": 2.0}
     common |= {"dtype": "float32", "device": "cpu", "baselines": False, "batch_size": 16, "evaluations_per_epoch": 1.0}
     common |= {"learning_rate": 1e-3, "linear_start": False}
     directory = tmp_path_factory.mktemp("runs")
-    statuses = {}
-    for name, (options, parts) in RUNS.items():
-        statuses[name] = []
+
+    @cache
+    def run(name):
+        options, parts = RUNS[name]
+        statuses = []
         for part in parts:
             out = directory / f"{name}-{'together' if part else 'alone'}"
             settings = common | options | {"out": str(out), "resume": part.get("resume", False)}
-            statuses[name].append(in_processes({"die_in": None, "settings": settings} | part))
-    return {name: (statuses[name], directory / f"{name}-alone", directory / f"{name}-together") for name in RUNS}
+            statuses.append(in_processes({"die_in": None, "settings": settings} | part))
+        watch(directory)
+        return statuses, directory / f"{name}-alone", directory / f"{name}-together"
+
+    return run
 
 
 def log_of(run):
@@ -74,15 +82,18 @@ def assert_same(together, alone, tolerance=1e-6):
     )
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("default", 1e-4), ("folds", 1e-6)])  # the former's losses are over 10
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [("folds", 1e-6), *in_soak(("default", 1e-4))],  # the former's losses are over 10
+)
 def test_two_processes_have_the_losses_and_the_result_of_one(name, tolerance, runs):
-    statuses, alone, together = runs[name]
+    statuses, alone, together = runs(name)
     assert statuses == [[0], [0, 0]], log_of(together)
     assert_same(together, alone, tolerance)
 
 
 def test_a_killed_run_goes_on_in_another_number_of_processes_and_a_message_names_one_that_does_not(runs):
-    statuses, alone, together = runs["killed"]
+    statuses, alone, together = runs("killed")
     log = log_of(together)
     assert statuses == [[0], [1, -signal.SIGKILL], [0, 0, 0]], log
     assert "process 0: the connection to another process is lost" in log and "step-00000003, step 3" in log

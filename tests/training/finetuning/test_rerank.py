@@ -21,8 +21,8 @@ from bothways.tasks.rerank.decoding import Reranking
 from bothways.tasks.rerank.files import read_ranking_tables
 from bothways.tasks.rerank.scoring import MRR, NDCG, ranked_scores
 from bothways.tasks.rerank.training import RerankTraining
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.refusal import refusal
-from bothways.training.finetuning.score import Score
 from bothways.training.finetuning.seeds import SeedResult
 from tests.training.finetuning.gallery import FILLERS, finish, forbid_writing, small_settings
 

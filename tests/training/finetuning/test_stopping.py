@@ -13,8 +13,8 @@ from bothways.settings import Classify
 from bothways.tasks.batch_plan import Epoch
 from bothways.text.batch import Batch
 from bothways.training.finetuning import gain, training, trials
-from bothways.training.finetuning.epochs import EVALUATION_SHARE, evaluation_interval, num_epochs
 from bothways.training.finetuning.finetune import run as run_task
+from bothways.training.finetuning.ground.epochs import EVALUATION_SHARE, evaluation_interval, num_epochs
 from bothways.training.finetuning.plan import make_plan
 from bothways.training.finetuning.training import STEPS
 from bothways.training.loop import fit

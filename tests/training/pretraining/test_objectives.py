@@ -178,7 +178,7 @@ RESUMED = ["electra", "spanbert", "halves", "deberta", "debertav3"]  # soak/test
 CUT = ["electra", "spanbert", "forward", "halves", "deberta", "debertav3"]
 
 
-@pytest.mark.parametrize("case", ["spanbert", "debertav3"])
+@pytest.mark.parametrize("case", ["debertav3"])
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(case, settings, tmp_path):
     assert_resumes_to_the_same_losses(case, settings, tmp_path)
 
@@ -198,7 +198,7 @@ def assert_resumes_to_the_same_losses(case, settings, tmp_path):
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("case", ["electra", "halves"])
+@pytest.mark.parametrize("case", ["electra"])
 def test_micro_batches_change_no_loss(case, settings, tmp_path):
     assert_micro_batches_change_no_loss(case, settings, tmp_path)
 

@@ -27,6 +27,7 @@ from bothways.training.pretraining import heldout, pretrain, setup, text_data
 from bothways.training.pretraining import recipes as resolve
 from bothways.training.run import read_metrics
 from tests.pictures import charts_of, is_standalone
+from tests.soaked import in_soak
 
 pytestmark = pytest.mark.slow
 
@@ -511,7 +512,11 @@ def test_train_is_the_function_however_the_package_was_imported(settings, result
 
 @pytest.mark.parametrize(
     ("pairs", "masks", "dtype"),
-    [("next", "tokens", "float32"), ("order", "words", "bfloat16"), ("none", "spans", "bfloat16")],
+    [
+        ("next", "tokens", "float32"),
+        ("order", "words", "bfloat16"),
+        *in_soak(("none", "spans", "bfloat16")),
+    ],
 )
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_run(
     result, settings, tmp_path, pairs, masks, dtype, monkeypatch

@@ -40,6 +40,7 @@ from bothways.training.pretraining.distillation.student import StudentPlan, buil
 from bothways.training.pretraining.pretrain import build_steps
 from bothways.training.pretraining.text_data import read_data
 from bothways.training.run import read_metrics
+from tests.soaked import in_soak
 
 PEOPLE = dict(zip("king queen farmer sailor doctor".split(), "castle palace field harbour clinic".split(), strict=True))
 ALL = {name: 1.0 for name in ("relations", "hidden_states", "logits", "vectors")}
@@ -173,6 +174,7 @@ def test_micro_batches_change_no_loss(settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_have_the_losses_of_one(settings, in_processes, tmp_path):
     alone = distill.run(replace(settings, out=tmp_path / "alone", steps=3))
     together = {"teacher": str(settings.teacher), "out": str(tmp_path / "two"), "steps": 3}
@@ -187,7 +189,7 @@ def test_two_processes_have_the_losses_of_one(settings, in_processes, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["modernbert", "deberta-v2", "roberta"])
+@pytest.mark.parametrize("family", ["modernbert", *in_soak("deberta-v2", "roberta")])
 def test_teacher_and_student_may_be_of_other_families_widths_and_head_counts(family, make_teacher, settings, tmp_path):
     sizes = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 7, "intermediate_size": 44}
     own = {"layers": None, "hidden_size": None, "vocab_size": None}

@@ -77,11 +77,16 @@ class LinearCandidate:
 
 @dataclass(frozen=True)
 class FewRows:
-    """The rows of a task, all in train, and what linear models make of them. num_folds: None: as many as suit.
-    initial_checkpoints, head_scores: by what the head reads, as far as they are made."""
+    """The rows of a task, all in train, and what linear models make of them.
+
+    num_folds: None: as many as suit.
+    is_tfidf: whether the only candidate is TF-IDF.
+    initial_checkpoints, head_scores: by what the head reads, as far as they are made.
+    """
 
     task: TextTask
     num_folds: int | None = None
+    is_tfidf: bool = False
     initial_checkpoints: dict[HeadInput, Checkpoint] = field(default_factory=dict, init=False)
     head_scores: dict[HeadInput, Floats] = field(default_factory=dict, init=False)  # of these folds: not for others
 
@@ -219,14 +224,29 @@ class FewRows:
     def words(self) -> LinearPart | None:
         if self.gram is None:
             return None
-        return self.fit_part(self.gram.features_NR, self.word_strengths(), standardize=False)
+        strengths = self.word_strengths()
+        if not self.folds:
+            usual = strengths[len(strengths) // 2]
+            return LinearPart(usual, temperature=1.0, scores_NC=np.zeros((0, self.task.num_outputs)))
+        return self.fit_part(self.gram.features_NR, strengths, standardize=False)
 
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def candidates(self) -> list[LinearCandidate]:
         """In the order in which they are preferred without evidence: the encoder with TF-IDF, the encoder, TF-IDF."""
-        alone = [
+        words = self.words_alone
+        if words is None:
+            return self.heads_alone
+        if self.is_tfidf:
+            return [words]
+        both = [self.stacked(candidate, words) for candidate in self.heads_alone]
+        return [*both, *self.heads_alone, words]
+
+    @cached_property
+    def heads_alone(self) -> list[LinearCandidate]:
+        """The heads on the encoder, without TF-IDF."""
+        return [
             LinearCandidate(
                 name=f"{reads.describe()} + {self.method}",
                 reads=reads,
@@ -236,18 +256,17 @@ class FewRows:
             for reads, head in self.heads.items()
         ]
 
+    @cached_property
+    def words_alone(self) -> LinearCandidate | None:
+        """TF-IDF, without the encoder; None if the rows or the outputs are too many."""
         if self.words is None:
-            return alone
-
-        words = LinearCandidate(
+            return None
+        return LinearCandidate(
             name=f"TF-IDF + {self.method}",
             reads=None,
             word_share=1.0,
             scores_NC=self.words.scores_NC,
         )
-
-        both = [self.stacked(candidate, words) for candidate in alone]
-        return [*both, *alone, words]
 
     @property
     def method(self) -> str:
@@ -267,12 +286,16 @@ class FewRows:
     @cached_property
     def losses_by_name(self) -> dict[str, np.ndarray]:
         """The loss of each row by candidate, [N]."""
-        return {candidate.name: self.losses(candidate.scores_NC) for candidate in self.candidates}
+        candidates = [*self.heads_alone, *self.candidates]
+        return {candidate.name: self.losses(candidate.scores_NC) for candidate in candidates}
 
     @cached_property
     def chosen(self) -> LinearCandidate:
         """The first candidate, unless another one is better beyond the 95 % interval of the paired difference of their
         losses."""
+        if self.is_tfidf:
+            assert self.words_alone is not None
+            return self.words_alone
         if not self.folds:
             reads = self.task.head_inputs[0]
             return LinearCandidate(
@@ -291,15 +314,14 @@ class FewRows:
     @property
     def best_head(self) -> LinearCandidate:
         """The head on the encoder alone with the lowest loss."""
-        heads = [candidate for candidate in self.candidates if candidate.word_share == 0]
-        return min(heads, key=lambda candidate: float(self.losses_by_name[candidate.name].mean()))
+        return min(self.heads_alone, key=lambda candidate: float(self.losses_by_name[candidate.name].mean()))
 
     @property
     def others(self) -> list[LinearCandidate]:
         """For comparison with the chosen one: TF-IDF, and the best head on the encoder alone; none without folds."""
         if not self.folds:
             return []
-        words = [candidate for candidate in self.candidates if candidate.word_share == 1]
+        words = [self.words_alone] if self.words_alone else []
         return [*words, self.best_head]
 
     @property

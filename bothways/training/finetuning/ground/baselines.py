@@ -11,8 +11,8 @@ from bothways.tasks.linear_baselines import fit_tfidf
 from bothways.tasks.scores import Predictions
 from bothways.tasks.texts import TextTask
 from bothways.tasks.training_task import TrainingTask
-from bothways.training.finetuning.budget import PART_OF_WORDS, WORDS, Budget
-from bothways.training.finetuning.score import Score
+from bothways.training.finetuning.ground.budget import PART_OF_WORDS, WORDS, Budget
+from bothways.training.finetuning.ground.score import Score
 
 MANY_ROWS = 2000  # from which the time of TF-IDF is estimated
 PART = 20  # a twentieth of the rows is fitted for the estimate

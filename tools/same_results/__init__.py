@@ -1,0 +1,1 @@
+"""Compares the results of two checkouts of this repository; see `__main__`."""
