@@ -16,6 +16,7 @@ typedef struct {
     size_t query_stride, stride, out_stride;  // numbers from one row to the next; of keys as of values
     size_t R, S, D;            // D is a multiple of 16
     size_t own, gap;           // keys and values from `own` on stand `gap` rows later: those of a statement itself
+    float gate;                // added to the scores of the keys before `own`
 } Head;
 
 // The row of a key and value. Other statements may stand between a text and a statement behind it.
@@ -80,6 +81,11 @@ INLINE void values_of(
             store_out(head, first + m, column + c * W, tile[m][c] * factors[m]);
 }
 
+// How much a statement reads its text: `gate` to the scores of the text's keys, one row.
+INLINE void open_gate(float *scores, size_t own, float gate) {
+    for (size_t s = 0; s < own; s++) scores[s] += gate;
+}
+
 INLINE void attend_rows(
     const Head *head, const float *q, const float *keys, const float *values, float *weights, size_t padded,
     size_t first, int rows) {
@@ -88,6 +94,8 @@ INLINE void attend_rows(
     for (; s + 2 * W <= padded; s += 2 * W) scores_of(q, keys + s, D, padded, weights + s, rows, 2);
     if (s < padded) scores_of(q, keys + s, D, padded, weights + s, rows, 1);
 
+    if (head->gate != 0)
+        for (int m = 0; m < rows; m++) open_gate(weights + m * padded, head->own, head->gate);
     float factors[ROWS];
     for (int m = 0; m < rows; m++) factors[m] = 1 / soften(weights + m * padded, S, padded);
 
@@ -245,6 +253,8 @@ static void attend_bfloat16(const Head *head, float *memory) {
         for (size_t s = 0; s < padded; s += 32)
             tiles_of(BFLOAT16, q, 2 * head->query_stride, 2 * D, keys + s * (D / 2), scores + s, padded, rows <= 16);
 
+        if (head->gate != 0)
+            for (size_t m = 0; m < rows; m++) open_gate(scores + m * padded, head->own, head->gate / factor);
         float totals[32];
         for (size_t m = 0; m < rows; m++)
             totals[m] = soften_bfloat16(scores + m * padded, S, padded, factor, weights + m * padded);

@@ -277,8 +277,8 @@ class CoreEncoder:
         return self._compute(
             words_VE,
             ids_T,
-            batch.segments_T if self.layout.segments else None,
-            lengths_N,
+            segments_T=None,
+            lengths_N=lengths_N,
             rows_R=None,
             threads=threads,
             parts=Parts(starts, first_parts),

@@ -6,7 +6,7 @@
 // call at once.
 //
 // Statements may stand behind a text, which are read with it: a statement attends to its text and to itself, a text to
-// itself alone, and each statement begins at the position after the text. So no statement knows of another one.
+// itself alone, and positions of each begin anew. So no statement knows of another one.
 //
 // Letters: T tokens, N texts, P parts (a text and the statements behind it), R tokens that are read, H hidden size, A
 // heads of size D, E embedding size, I inner size.
@@ -44,8 +44,12 @@ typedef struct {
     const Layer *layers;  // [depth]
 } Model;
 
-// What is added to two layers for statements, not for texts (Hu 2022): x W + b + (x down) up, in float32.
-typedef struct { Linear qkv_down, qkv_up, inner_down, inner_up; } Adapter;
+// What is added in a layer for statements, not for texts: to two linear layers, x W + b + (x down) up (Hu 2022), and to
+// the scores of their attention to the text.
+typedef struct {
+    Linear qkv_down, qkv_up, inner_down, inner_up;
+    const float *gates;  // [A]
+} Adapter;
 
 typedef struct {
     const float *words;       // [num_words, E]
@@ -260,15 +264,13 @@ static void embed(const Model *model, const Batch *batch, const Group *group, co
     const Linear *reader = is_wide ? &model->widen : &model->layers->qkv;
 
     for (size_t text = texts.first; text < texts.last; text++) {
+        int64_t start = batch->starts[group->first + text];
         int64_t part = first_part(batch, group->first + text);
-        Part whole = part_of(batch, group->first + text, part);
-        for (int64_t token = whole.start; token < batch->starts[group->first + text + 1]; token++) {
-            while (batch->parts && token >= batch->parts[part + 1]) part++;
-            int64_t place = token - whole.start;
-            if (token >= whole.end) place = whole.end - whole.start + token - batch->parts[part];
+        for (int64_t token = start; token < batch->starts[group->first + text + 1]; token++) {
+            while (batch->parts && token >= batch->parts[part + 1]) start = batch->parts[++part];
 
             const float *word = batch->words + (size_t)batch->ids[token] * E;
-            const float *position = model->position_rows + (place + model->position_offset) * E;
+            const float *position = model->position_rows + (token - start + model->position_offset) * E;
             const float *segment = model->segment_rows + (batch->segments ? batch->segments[token] : 0) * E;
 
             size_t row = token - group->start;
@@ -361,8 +363,8 @@ static void project_queries(
 
 // The heads of all texts of a group, of which a thread computes some, in the format of what reads them.
 static void attend_group(
-    const Model *model, const Batch *batch, const Group *group, const Memory *memory, Format format, int is_last,
-    int thread, int threads) {
+    const Model *model, const Batch *batch, const Group *group, const Memory *memory, const Adapter *adapter,
+    Format format, int is_last, int thread, int threads) {
     size_t A = model->heads, D = model->head_size;
     size_t bytes = bytes_of(attention_kind(model->kind, D)), out_bytes = bytes_of(format.kind);
     int64_t parts_before = first_part(batch, group->first);
@@ -403,6 +405,7 @@ static void attend_group(
             .D = D,
             .own = S,
             .gap = queried.start - whole.end,
+            .gate = is_statement && adapter ? adapter->gates[a] : 0,
         };
         if (head.R) attend(model->kind, &head, memory->own + thread * memory->own_floats);
     }
@@ -457,7 +460,7 @@ static void compute_layer(
         project_queries(model, layer, group, memory, thread, threads);
         wait_for_all(barrier);
     }
-    attend_group(model, batch, group, memory, layer->attention_output.format, is_last, thread, threads);
+    attend_group(model, batch, group, memory, adapter, layer->attention_output.format, is_last, thread, threads);
     wait_for_all(barrier);
 
     size_t rows = is_last ? group->R : group->T;
@@ -600,16 +603,14 @@ static int are_parts_of_texts(const Batch *batch, int64_t *place) {
     return 1;
 }
 
-// Positions that a text and its longest statement need.
-static int64_t last_position(const Batch *batch, int64_t text) {
-    int64_t first = first_part(batch, text);
-    Part whole = part_of(batch, text, first);
+// The tokens of a text's longest part.
+static int64_t longest_part(const Batch *batch, int64_t text) {
     int64_t longest = 0;
-    for (int64_t part = first + 1; part < first_part(batch, text + 1); part++) {
-        int64_t length = batch->parts[part + 1] - batch->parts[part];
-        if (length > longest) longest = length;
+    for (int64_t part = first_part(batch, text); part < first_part(batch, text + 1); part++) {
+        Part tokens = part_of(batch, text, part);
+        if (tokens.end - tokens.start > longest) longest = tokens.end - tokens.start;
     }
-    return whole.end - whole.start + longest;
+    return longest;
 }
 
 // FINE, or the first fault of a batch, whose index goes to `place`.
@@ -625,7 +626,7 @@ static int check(const Model *model, const Batch *batch, int64_t T, int64_t S, i
     for (int64_t text = 0; text < batch->N; text++) {
         *place = text;
         if (batch->starts[text + 1] - batch->starts[text] > S) return TOO_LONG;
-        if (last_position(batch, text) > model->positions - model->position_offset) return TOO_LONG;
+        if (longest_part(batch, text) > model->positions - model->position_offset) return TOO_LONG;
     }
     for (int64_t token = 0; token < T; token++) {
         *place = token;
@@ -684,7 +685,7 @@ EXPORT(void, attend_ragged)(
     Batch batch = {.starts = starts, .N = N};
     Group group = {.last = N, .T = starts[N], .R = starts[N]};
     Memory parts = {.qkv = (void *)qkv, .attended = out, .own = memory};
-    attend_group(&model, &batch, &group, &parts, (Format){.kind = kind}, 0, 0, 1);
+    attend_group(&model, &batch, &group, &parts, 0, (Format){.kind = kind}, 0, 0, 1);
 #if HAS_TILES
     _tile_release();
 #endif

@@ -1,6 +1,7 @@
-"""The adapter of statements, packed for the core: two thin products beside a layer (Hu 2022).
+"""The adapter of statements, packed for the core: two thin products beside a layer (Hu 2022), and the gates of attention
+to the text.
 
-Letters: O outputs and I inputs of a linear layer, R rank.
+Letters: O outputs and I inputs of a linear layer, R rank, L layers of A heads.
 """
 
 from __future__ import annotations
@@ -21,19 +22,26 @@ ADAPTED = {"qkv": "attention.qkv", "inner": "feed_forward.inner"}  # the layers 
 
 
 class CoreAdapter:
-    """What is added to two linear layers of each layer: (x down^T) up^T, in float32."""
+    """What is added to two linear layers of each layer, (x down^T) up^T, and to scores of attention, in float32."""
 
-    def __init__(self, core: Core, layout: CoreLayout, products: Mapping[str, tuple[Array, Array]]) -> None:
-        """products: by the names of layers ("layers.0.attention.qkv"), down [R, I] and up [O, R]; R is at most RANK."""
+    def __init__(
+        self, core: Core, layout: CoreLayout, products: Mapping[str, tuple[Array, Array]], gates_LA: Array
+    ) -> None:
+        """products: by the names of layers ("layers.0.attention.qkv"), down [R, I] and up [O, R]; R is at most RANK.
+
+        gates_LA: added to the scores of attention from a statement to its text.
+        """
         self.core = core
+        self.gates_LA = np.ascontiguousarray(gates_LA, np.float32)
         self.panels: list[NDArray[np.uint8]] = []
         self.biases: list[Array] = []
 
         adapters = []
-        for index in range(layout.depth):
-            fields = {}
+        for place in range(layout.depth):
+            index = place * layout.layers // layout.depth
+            fields: dict[str, CLinear | int | None] = {"gates": address(self.gates_LA[index])}
             for part, name in ADAPTED.items():
-                down_RI, up_OR = products[f"layers.{index * layout.layers // layout.depth}.{name}"]
+                down_RI, up_OR = products[f"layers.{index}.{name}"]
                 fields[f"{part}_down"] = self._packed(padded(down_RI, RANK, down_RI.shape[1]))
                 fields[f"{part}_up"] = self._packed(padded(up_OR, len(up_OR), RANK))
             adapters.append(CAdapter(**fields))

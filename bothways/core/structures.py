@@ -48,6 +48,7 @@ class CAdapter(ctypes.Structure):
         ("qkv_up", CLinear),
         ("inner_down", CLinear),
         ("inner_up", CLinear),
+        ("gates", POINTER),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Unpack, overload
 
 import numpy as np
@@ -25,6 +26,8 @@ from bothways.tasks.answer.decoding import (
     probable_answers,
 )
 from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
+from bothways.tasks.decide.decoding import Decision
+from bothways.tasks.decide.questions import Choice, Options, Question
 from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag.decoding import Entity, decode_entities, decode_word_tags
@@ -164,6 +167,51 @@ class Predictor(BasePredictor):
                 is_like_training_n = (scope.distances(vectors_nH) <= limit).tolist()
                 predictions += decoding.predictions(scores_nC, described, is_like_training_n)
         return predictions[0] if is_single else predictions
+
+    @overload
+    def decide(  # type: ignore[overload-overlap]
+        self, texts: str, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+    ) -> Decision: ...
+    @overload
+    def decide(
+        self, texts: Texts, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+    ) -> list[Decision]: ...
+    def decide(
+        self, texts: Texts, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+    ) -> Decision | list[Decision]:
+        """Which of these options fits each text, without training: text and option are read together.
+
+        options: their names; or names with a description, or with several of which one holds.
+        question: read before each option, such as "What is this message about?".
+        none: whether no option may fit, for which the label is None; without it, one is always chosen.
+
+        The same options in another order, other options, other texts: the log-odds of an option are the same bits.
+
+            model.decide("My parcel never came.", ["delivery", "billing", "returns"]).label
+            model.decide(texts, {"refund": "asks for money back", "praise": "is happy"}, none=False)
+        """
+        texts, _, is_single = read_one_or_many(texts)
+        choice = Choice.of(options, question, none=none)
+        decisions = [answers[0] for answers in self.decide_each(texts, [choice], **reading)]
+        return decisions[0] if is_single else decisions
+
+    def decide_each(
+        self, texts: Texts, questions: Sequence[Question], **reading: Unpack[ReadOptions]
+    ) -> list[list[Decision]]:
+        """The answers to several questions about each text, which is read once for all of them.
+
+        questions: Choice, YesNo or Levels (bothways.tasks.decide.questions).
+        """
+        from bothways.inference.statements import statement_scores
+
+        texts, _, _ = read_one_or_many(texts)
+        statements = [question.statements for question in questions]
+        scores_NK = statement_scores(self.encoder, texts, [*chain.from_iterable(statements)], reading)
+        ends = np.cumsum([*map(len, statements)])[:-1]
+        return [
+            [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
+            for scores_K in scores_NK
+        ]
 
     @overload
     def regress(self, texts: str, pairs: str | None = None, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]

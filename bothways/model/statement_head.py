@@ -3,7 +3,8 @@
 A model directory may hold both as one file beside the encoder's weights, which stay as they are: texts are read as
 without it. No torch.
 
-Letters: K statements of a text, H hidden size, R rank of the adapter, O outputs and I inputs of a linear layer.
+Letters: K statements of a text, H hidden size, R rank of the adapter, O outputs and I inputs of a linear layer, L layers
+of A heads.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ INNER = "feed_forward.inner"
 ADAPTED = (QKV, INNER)  # the linear layers that read states
 DOWN, UP = "down", "up"  # endings of the adapter's tensors
 PROJECTION = "projection"
-PARTS = (PROJECTION, "shift", "weight", "scalars")  # of the head
-TEXT_TOKENS = 384  # of a text at once, special tokens included; longer ones are read in windows
-STATEMENT_TOKENS = 128  # of a statement at most, with its [SEP]
+PARTS = (PROJECTION, "shift", "weight", "gates", "scalars")
+STATEMENT_TOKENS = 256  # of a statement at most, special tokens included
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,12 @@ class StatementHead:
     statement's states and v the mean of the text's.
 
     products: by names of linear layers ("layers.0.attention.qkv"), down [R, I] and up [O, R] of the adapter.
+    gates_LA: added to the scores of attention from a statement to its text, for each layer and head.
     projection_HH, shift_H, weight_H, bias, cosine_scale: of the head.
     """
 
     products: Mapping[str, tuple[Array, Array]]
+    gates_LA: Array
     projection_HH: Array
     shift_H: Array
     weight_H: Array
@@ -70,6 +72,7 @@ class StatementHead:
             PROJECTION: self.projection_HH,
             "shift": self.shift_H,
             "weight": self.weight_H,
+            "gates": self.gates_LA,
         }
         for name, (down_RI, up_OR) in self.products.items():
             tensors[f"{name}.{DOWN}"] = down_RI
@@ -91,6 +94,7 @@ class StatementHead:
         bias, cosine_scale = stored["scalars"].tolist()
         return StatementHead(
             products={name: (stored[f"{name}.{DOWN}"], stored[f"{name}.{UP}"]) for name in sorted(layers)},
+            gates_LA=stored["gates"],
             projection_HH=stored[PROJECTION],
             shift_H=stored["shift"],
             weight_H=stored["weight"],

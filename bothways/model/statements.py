@@ -9,7 +9,6 @@ A heads of size D, R rank of the adapter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,12 +22,12 @@ from bothways.base.errors import InputError
 from bothways.model.config import EncoderConfig
 from bothways.model.encoder import Encoder
 from bothways.model.layer import ACTIVATIONS, Layer
-from bothways.model.layout import choose_layout
 from bothways.model.parameters import same_random_numbers
 from bothways.model.statement_head import ADAPTED, INNER, QKV, StatementHead
 from bothways.text.batch import Batch
 from bothways.text.statements import StatementBatch
 
+CLOSED = -5.0  # a gate at the start: a statement reads little but itself
 ROWS = 16  # products have a multiple of so many rows: of fewer, BLAS sums in another order
 
 
@@ -60,6 +59,8 @@ class StatementModel(nn.Module):
             for name in ADAPTED:
                 self.thin[layer_key(index, name)] = Thin(size, outputs[name], rank, generator)
 
+        self.gates = nn.Parameter(torch.full((self.depth, config.num_attention_heads), CLOSED))
+
         # At the start the score is the cosine of the vectors of statement and text.
         with same_random_numbers():
             self.projection = nn.Linear(size, size)
@@ -89,6 +90,7 @@ class StatementModel(nn.Module):
                 products[f"layers.{index}.{name}"] = array(thin.down), array(thin.up)
         return StatementHead(
             products=products,
+            gates_LA=array(self.gates),
             projection_HH=array(self.projection.weight),
             shift_H=array(self.projection.bias),
             weight_H=array(self.linear.weight)[0],
@@ -102,6 +104,7 @@ class StatementModel(nn.Module):
         rank = len(next(iter(head.products.values()))[0])
         model = StatementModel(config, rank)
         values = {
+            "gates": head.gates_LA,
             "projection.weight": head.projection_HH,
             "projection.bias": head.shift_H,
             "linear.weight": head.weight_H[None],
@@ -163,7 +166,7 @@ class StatementTensors:
         def part(rows: np.ndarray, lengths: np.ndarray) -> Batch:
             return Batch(
                 input_ids=torch.from_numpy(batch.ids_T[rows].astype(np.int64)),
-                segment_ids=torch.from_numpy(batch.segments_T[rows].astype(np.int64)),
+                segment_ids=torch.zeros(len(rows), dtype=torch.int64),
                 position_ids=torch.from_numpy(batch.positions_T[rows]),
                 lengths=torch.from_numpy(lengths),
             ).to(device)
@@ -178,15 +181,11 @@ class StatementTensors:
 
 
 def read_statements(
-    encoder: Encoder, batch: StatementTensors, thin: Mapping[str, Thin] | nn.ModuleDict | None = None
+    encoder: Encoder, batch: StatementTensors, adapter: StatementModel | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The last hidden states of texts [T, H], without gradients, and of the statements behind them [U, H].
-
-    thin: the adapter of statements, by `layer_key`.
-    """
+    """The last hidden states of texts [T, H], without gradients, and of the statements behind them [U, H]. adapter: of
+    the statements."""
     check_readable(encoder)
-    weight = encoder.embeddings.words.weight
-    layout = choose_layout(batch.texts.lengths, weight.device, weight.dtype)
     with torch.no_grad():
         x_TH = encoder.embeddings(batch.texts)
         x_UH = encoder.embeddings(batch.statements)
@@ -196,16 +195,19 @@ def read_statements(
     for place, layer in enumerate(encoder.layer_sequence):
         assert isinstance(layer, Layer)
         index = place * num_unique // depth
-        qkv = thin[layer_key(index, QKV)] if thin is not None else None
-        inner = thin[layer_key(index, INNER)] if thin is not None else None
+        qkv = inner = gates_A = None
+        if adapter is not None:
+            qkv = adapter.thin[layer_key(index, QKV)]
+            inner = adapter.thin[layer_key(index, INNER)]
+            gates_A = adapter.gates[index]
 
         with torch.no_grad():
             q_TAD, k_TAD, v_TAD = project(layer, x_TH, None)
-            attended_TH = layout.attend(q_TAD, k_TAD, v_TAD, sides=(-1, -1), dropout=0.0).flatten(1)
+            attended_TH = attend_texts(batch, q_TAD, k_TAD, v_TAD).flatten(1)
             next_TH = finish(layer, x_TH, attended_TH, None)
 
         q_UAD, k_UAD, v_UAD = project(layer, x_UH, qkv)
-        attended_UH = attend_statements(batch, (q_UAD, k_UAD, v_UAD), k_TAD, v_TAD).flatten(1)
+        attended_UH = attend_statements(batch, (q_UAD, k_UAD, v_UAD), k_TAD, v_TAD, gates_A).flatten(1)
         x_UH = finish(layer, x_UH, attended_UH, inner)
         x_TH = next_TH
     return x_TH, x_UH
@@ -236,8 +238,26 @@ def project(layer: Layer, x_UH: Tensor, thin: nn.Module | None) -> tuple[Tensor,
     return q_UAD, k_UAD, v_UAD
 
 
+def attend_texts(batch: StatementTensors, q_TAD: Tensor, k_TAD: Tensor, v_TAD: Tensor) -> Tensor:
+    """Attention within each text, [T, A, D]. Texts are computed one by one, so that none depends on the others."""
+    attended = []
+    for first, last, _ in batch.runs:
+        q_ASD, k_ASD, v_ASD = (x_TAD[first:last].transpose(0, 1) for x_TAD in (q_TAD, k_TAD, v_TAD))
+        attended.append(attend(q_ASD, k_ASD, v_ASD).transpose(0, 1))
+    return torch.cat(attended)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+    """softmax(Q K^T / sqrt(D) + bias) V of [..., L, D] with [..., S, D]."""
+    scores = ((queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)).float()
+    if bias is not None:
+        scores = scores + bias
+    attended: Tensor = scores.softmax(-1).to(values.dtype) @ values
+    return attended
+
+
 def attend_statements(
-    batch: StatementTensors, qkv: tuple[Tensor, Tensor, Tensor], k_TAD: Tensor, v_TAD: Tensor
+    batch: StatementTensors, qkv: tuple[Tensor, Tensor, Tensor], k_TAD: Tensor, v_TAD: Tensor, gates_A: Tensor | None
 ) -> Tensor:
     """Attention of each statement to its text and to itself, [U, A, D]. Statements of one text and one length are
     computed together: of each, the products have the same shapes whatever the others are."""
@@ -250,10 +270,11 @@ def attend_statements(
             count = len(places_kL)
             keys = torch.cat([k_ASD.expand(count, -1, -1, -1), k_kALD], 2)
             values = torch.cat([v_ASD.expand(count, -1, -1, -1), v_kALD], 2)
-            scores_kALS = (q_kALD * q_kALD.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
-            attended_kALD = scores_kALS.float().softmax(-1).to(values.dtype) @ values
+            bias_A1S = None
+            if gates_A is not None:
+                bias_A1S = F.pad(gates_A[:, None, None].expand(-1, 1, last - first), (0, k_kALD.shape[2]))
             places.append(places_kL.flatten())
-            attended.append(attended_kALD.transpose(1, 2).flatten(0, 1))
+            attended.append(attend(q_kALD, keys, values, bias_A1S).transpose(1, 2).flatten(0, 1))
 
     if not places:
         return q_UAD
@@ -275,11 +296,11 @@ def finish(layer: Layer, x_UH: Tensor, attended_UH: Tensor, thin: nn.Module | No
     return normalized_UH
 
 
-def states_of(encoder: Encoder, batch: StatementBatch, thin: nn.ModuleDict | None) -> Tensor:
+def states_of(encoder: Encoder, batch: StatementBatch, adapter: StatementModel | None) -> Tensor:
     """The last hidden states [T, H] of all tokens of a batch, for inference."""
     with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
         tensors = StatementTensors.of(batch, encoder.embeddings.words.weight.device)
-        x_TH, x_UH = read_statements(encoder, tensors, thin)
+        x_TH, x_UH = read_statements(encoder, tensors, adapter)
         states = x_TH.new_empty(len(batch.ids_T), x_TH.shape[1])
         states[tensors.text_rows] = x_TH
         states[tensors.statement_rows] = x_UH

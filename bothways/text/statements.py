@@ -1,8 +1,8 @@
 """Texts with statements behind them: what a model reads to say how far each statement holds for its text.
 
 A statement is a few words, such as an option together with its question. It attends to its text and to itself, the text
-to itself alone, and each statement begins at the position after the text. So a text is read once, however many
-statements there are, and no statement knows of another one.
+to itself alone, and the positions of each begin anew. So a text is read once, however many statements there are, and no
+statement knows of another one.
 
 Letters: N texts, P parts (each text and the statements behind it), T tokens of all parts.
 """
@@ -25,28 +25,22 @@ class StatementBatch:
     """The tokens of each text, then those of its statements, without padding.
 
     ids_T: int32, special tokens included.
-    segments_T: int32; of a statement, those of the second text of a pair.
     lengths_P: tokens of each part.
     parts_N: parts of each text, of which the first is the text itself.
     """
 
     ids_T: Ids
-    segments_T: Ids
     lengths_P: Integers
     parts_N: Integers
 
     @staticmethod
-    def of(texts: Sequence[Sequence[int]], statements: Sequence[Sequence[Sequence[int]]], segment: int) -> StatementBatch:
-        """The batch of texts and the statements behind each of them, as ids. segment: of statements."""
+    def of(texts: Sequence[Sequence[int]], statements: Sequence[Sequence[Sequence[int]]]) -> StatementBatch:
+        """The batch of texts and the statements behind each of them, as ids."""
         parts = [part for text, behind in zip(texts, statements, strict=True) for part in (text, *behind)]
         parts_N = np.array([1 + len(behind) for behind in statements], np.int64)
         lengths_P = np.fromiter(map(len, parts), np.int64, len(parts))
-
-        segments_P = np.full(len(parts), segment, np.int32)
-        segments_P[parts_N.cumsum() - parts_N] = 0
         return StatementBatch(
             ids_T=np.fromiter(chain.from_iterable(parts), np.int32, int(lengths_P.sum())),
-            segments_T=np.repeat(segments_P, lengths_P),
             lengths_P=lengths_P,
             parts_N=parts_N,
         )
@@ -63,11 +57,8 @@ class StatementBatch:
 
     @property
     def positions_T(self) -> Integers:
-        """The position of each token: of a statement from the length of its text on."""
-        first_parts_N = self.first_parts[:-1]
-        offsets_P = np.repeat(self.lengths_P[first_parts_N], self.parts_N)
-        offsets_P[first_parts_N] = 0
-        return np.arange(len(self.ids_T)) + np.repeat(offsets_P - self.starts[:-1], self.lengths_P)
+        """The position of each token in its part."""
+        return np.arange(len(self.ids_T)) - np.repeat(self.starts[:-1], self.lengths_P)
 
 
 def with_zero(values: Integers) -> Integers:

@@ -7,7 +7,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.core.statements import CoreAdapter
-from bothways.inference.backends.statements import ThinProducts, read_statements
+from bothways.inference.backends.statements import Adapter, ThinProducts, read_statements
 from bothways.text.statements import StatementBatch
 from tests.core.encoders import (
     NUM_WORDS,
@@ -44,6 +44,10 @@ def make_products(layout, rank=8, seed=4):
     return products
 
 
+def make_gates(layout):
+    return np.random.default_rng(5).standard_normal((layout.layers, layout.heads), np.float32)
+
+
 def draw_ids(lengths, seed):
     random = np.random.default_rng(seed)
     return [random.integers(0, NUM_WORDS, length).tolist() for length in lengths]
@@ -57,12 +61,13 @@ def make_statements():
 
 def by_core(core, layout, dtype, batch, *, adapted=True, threads=1):
     encoder = make_encoder(core, layout, dtype)
-    adapter = CoreAdapter(core, layout, make_products(layout)) if adapted else None
+    adapter = CoreAdapter(core, layout, make_products(layout), make_gates(layout)) if adapted else None
     return encoder.read_statements(make_words(layout), batch.ids_T, batch, adapter, threads)
 
 
 def by_numpy(layout, batch, *, adapted=True):
-    adapter = {name: ThinProducts(*products) for name, products in make_products(layout).items()}
+    products = {name: ThinProducts(*products) for name, products in make_products(layout).items()}
+    adapter = Adapter(products, make_gates(layout))
     return read_statements(bert_of(layout, make_words(layout)), batch, adapter if adapted else None)
 
 
@@ -75,7 +80,7 @@ def test_numpy_computes_attention_with_a_mask(adapted):
     """The definition: full attention over all tokens, of which a statement sees its text and itself."""
     layout = SMALL
     text, statements = [*range(12)], [[20, 21, 22], [30], [40, 41]]
-    batch = StatementBatch.of([text], [statements], 1)
+    batch = StatementBatch.of([text], [statements])
     states = by_numpy(layout, batch, adapted=adapted)
 
     part_T = np.repeat(np.arange(4), batch.lengths_P)
@@ -84,7 +89,7 @@ def test_numpy_computes_attention_with_a_mask(adapted):
     products = make_products(layout)
     parameters = {name: values.astype(float) for name, values in make_parameters(layout).items()}
     bert = bert_of(layout, make_words(layout))
-    x_TH = bert.embed_at(batch.ids_T, batch.segments_T, batch.positions_T).astype(float)
+    x_TH = bert.embed_at(batch.ids_T, 0 * batch.ids_T, batch.positions_T).astype(float)
 
     def linear(name, x):
         y = x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
@@ -101,7 +106,10 @@ def test_numpy_computes_attention_with_a_mask(adapted):
         prefix = f"layers.{index}."
         qkv = linear(f"{prefix}attention.qkv", x_TH).reshape(len(x_TH), 3, layout.heads, layout.head_size)
         q, k, v = qkv.transpose(1, 2, 0, 3)
-        scores = np.where(sees_TT, q @ k.swapaxes(1, 2) / layout.head_size**0.5, -np.inf)
+        scores = q @ k.swapaxes(1, 2) / layout.head_size**0.5
+        if adapted:
+            scores += make_gates(layout)[index][:, None, None] * (is_statement_T1 & (part_T == 0))
+        scores = np.where(sees_TT, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         attended = (weights @ v).swapaxes(0, 1).reshape(len(x_TH), -1)
@@ -116,7 +124,7 @@ def test_numpy_computes_attention_with_a_mask(adapted):
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_core_computes_what_numpy_computes(core, dtype, name, adapted):
     layout = LAYOUTS[name]
-    batch = StatementBatch.of(*make_statements(), 1 if layout.segments > 1 else 0)
+    batch = StatementBatch.of(*make_statements())
     states = by_core(core, layout, dtype, batch, adapted=adapted, threads=3)
     expected = by_numpy(layout, batch, adapted=adapted)
     if dtype == "float32":
@@ -129,7 +137,7 @@ def test_the_core_computes_what_numpy_computes(core, dtype, name, adapted):
 @each
 def test_a_text_is_read_as_if_nothing_stood_behind_it(core, dtype):
     texts, statements = make_statements()
-    batch = StatementBatch.of(texts, statements, 1)
+    batch = StatementBatch.of(texts, statements)
     states = by_core(core, SMALL, dtype, batch)
     lengths = [*map(len, texts)]
     ids = np.array(sum(texts, []), np.int32)
@@ -142,7 +150,7 @@ def test_a_text_is_read_as_if_nothing_stood_behind_it(core, dtype):
 
 def states_of_one(compute, text, statements, statement):
     """The states of one statement among others behind a text."""
-    batch = StatementBatch.of([text], [statements], 1)
+    batch = StatementBatch.of([text], [statements])
     return parts_of(batch, compute(batch))[1 + statements.index(statement)]
 
 
@@ -156,7 +164,7 @@ def check_independent(compute):
         assert np.array_equal(states_of_one(compute, text, several[::-1], statement), alone)
         assert np.array_equal(states_of_one(compute, text, [*several, *statements[3]], statement), alone)
 
-        batch = StatementBatch.of(texts, statements, 1)
+        batch = StatementBatch.of(texts, statements)
         assert np.array_equal(parts_of(batch, compute(batch))[1 + several.index(statement)], alone)
 
 
@@ -168,7 +176,7 @@ def test_a_statement_does_not_depend_on_others_in_the_core(core, dtype):
 @each
 def test_nor_where_layers_are_int8(core, dtype):
     encoder = make_int8_encoder(core, SMALL, dtype)
-    adapter = CoreAdapter(core, SMALL, make_products(SMALL))
+    adapter = CoreAdapter(core, SMALL, make_products(SMALL), make_gates(SMALL))
     check_independent(lambda batch: encoder.read_statements(make_words(SMALL), batch.ids_T, batch, adapter, 2))
 
 
@@ -178,7 +186,7 @@ def test_nor_in_numpy():
 
 @each
 def test_an_adapter_changes_statements_alone(core, dtype):
-    batch = StatementBatch.of(*make_statements(), 1)
+    batch = StatementBatch.of(*make_statements())
     plain = parts_of(batch, by_core(core, SMALL, dtype, batch, adapted=False))
     adapted = parts_of(batch, by_core(core, SMALL, dtype, batch))
     texts = {*batch.first_parts[:-1]}
@@ -188,10 +196,10 @@ def test_an_adapter_changes_statements_alone(core, dtype):
 
 @each
 def test_what_does_not_fit_is_an_error(core, dtype):
-    batch = StatementBatch.of([[1] * 510], [[[2], [3, 4, 5]]], 1)
+    batch = StatementBatch.of([[1] * 10], [[[2], [3] * 513]])
     with pytest.raises(InputError, match="512"):
         by_core(core, SMALL, dtype, batch)
 
-    batch = StatementBatch.of([[1] * 4], [[[2], [3, 4, 5]]], 1)
+    batch = StatementBatch.of([[1] * 4], [[[2], [3, 4, 5]]])
     with pytest.raises(InputError, match="text 0"):
         by_core(core, SMALL, dtype, replace(batch, lengths_P=np.array([4, 1, -3])))

@@ -9,7 +9,7 @@ import torch
 from bothways.base.errors import InputError
 from bothways.core.layout import is_linear
 from bothways.inference.backends.forward import Bert
-from bothways.inference.backends.statements import ThinProducts
+from bothways.inference.backends.statements import Adapter
 from bothways.inference.backends.statements import read_statements as read_in_numpy
 from bothways.model.checkpoint.contents import new_model
 from bothways.model.config import EncoderConfig
@@ -43,6 +43,8 @@ def adapted():
     for name, values in statements.named_parameters():
         if name.endswith("up"):
             torch.nn.init.normal_(values, std=0.3, generator=generator)
+        if name == "gates":
+            torch.nn.init.normal_(values, generator=generator)
     return statements.requires_grad_(False)
 
 
@@ -69,21 +71,21 @@ def in_numpy(model, batch, head):
     }
     words = parameters["encoder.embeddings.words.weight"]
     bert = Bert(CONFIG, parameters, SimpleNamespace(rows=lambda ids: words[ids].copy()))
-    adapter = head and {name: ThinProducts(*products) for name, products in head.products.items()}
+    adapter = head and Adapter.of_head(head)
     return read_in_numpy(bert, batch, adapter)
 
 
 @pytest.mark.parametrize("is_adapted", [False, True])
 def test_states_are_those_of_numpy(model, adapted, is_adapted):
-    batch = StatementBatch.of(*make_batch(), 1)
-    states = states_of(model.encoder, batch, adapted.thin if is_adapted else None)
+    batch = StatementBatch.of(*make_batch())
+    states = states_of(model.encoder, batch, adapted if is_adapted else None)
     expected = in_numpy(model, batch, adapted.to_head() if is_adapted else None)
     np.testing.assert_allclose(states.numpy(), expected, rtol=0, atol=2e-5)
 
 
-def states_of_statement(encoder, thin, text, statements, place):
-    batch = StatementBatch.of([text], [statements], 1)
-    return states_of(encoder, batch, thin).split(batch.lengths_P.tolist())[1 + place]
+def states_of_statement(encoder, adapter, text, statements, place):
+    batch = StatementBatch.of([text], [statements])
+    return states_of(encoder, batch, adapter).split(batch.lengths_P.tolist())[1 + place]
 
 
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16", "int8"])
@@ -96,20 +98,20 @@ def test_a_statement_does_not_depend_on_others(adapted, number_format):
         model = int8_copy(model)
 
     text, several = texts[0], statements[0]
-    whole = StatementBatch.of(texts, statements, 1)
-    parts = states_of(model.encoder, whole, adapted.thin).split(whole.lengths_P.tolist())
+    whole = StatementBatch.of(texts, statements)
+    parts = states_of(model.encoder, whole, adapted).split(whole.lengths_P.tolist())
     for place, statement in enumerate(several):
-        alone = states_of_statement(model.encoder, adapted.thin, text, [statement], 0)
-        reverse = states_of_statement(model.encoder, adapted.thin, text, several[::-1], len(several) - 1 - place)
+        alone = states_of_statement(model.encoder, adapted, text, [statement], 0)
+        reverse = states_of_statement(model.encoder, adapted, text, several[::-1], len(several) - 1 - place)
         assert torch.equal(reverse, alone)
         assert torch.equal(parts[1 + place], alone)
 
 
 def test_gradients_reach_the_adapter_and_the_head_alone(model):
     statements = StatementModel(CONFIG, 4)
-    batch = StatementBatch.of(*make_batch(), 1)
+    batch = StatementBatch.of(*make_batch())
     tensors = StatementTensors.of(batch, torch.device("cpu"))
-    x_TH, x_UH = read_statements(model.encoder, tensors, statements.thin)
+    x_TH, x_UH = read_statements(model.encoder, tensors, statements)
     assert not x_TH.requires_grad
 
     vectors_PH = torch.stack([x_LH.mean(0) for x_LH in x_UH.split(tensors.statements.lengths.tolist())])

@@ -22,6 +22,7 @@ from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
 from bothways.core.core import CoreEncoder
+from bothways.core.statements import CoreAdapter
 from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
 from bothways.core.tables import Int8Table, PackedTable
@@ -48,6 +49,8 @@ from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.inference.backends.encoder import EncoderBackend
+    from bothways.model.statement_head import StatementHead
+    from bothways.text.statements import StatementBatch
 
 PREFIX = "encoder."  # of the names of the encoder's parameters
 IN_MEMORY = 1 << 28  # bytes of a table of words; of a larger one, rows are read from the file as they are used
@@ -70,6 +73,7 @@ class CoreBackend(NumpyBackend):
 
     library = "core"
     words: CoreWords
+    adapter: CoreAdapter | None = None  # of statements, packed when the first ones are read
     few_tokens = 32
 
     def __init__(self, files: ModelFiles, core: Core, dtype: str, **options: Any) -> None:
@@ -159,6 +163,13 @@ class CoreBackend(NumpyBackend):
         has_segments = self.config.type_vocab_size > 1  # RoBERTa has one
         threads = min(threads, max(1, len(ids_T) // TOKENS_OF_A_THREAD), MOST_THREADS)
         return self.encoder_in_c(words_VE, rows_T, segments_T if has_segments else None, lengths_N, rows_R, threads)
+
+    def read_statements(self, batch: StatementBatch, head: StatementHead) -> Array:
+        if self.adapter is None:
+            self.adapter = CoreAdapter(self.core, self.encoder_in_c.layout, head.products, head.gates_LA)
+        words_VE, rows_T = self.words.lookup(batch.ids_T)
+        threads = max(1, min(num_threads(), len(rows_T) // TOKENS_OF_A_THREAD, MOST_THREADS))
+        return self.encoder_in_c.read_statements(words_VE, rows_T, batch, self.adapter, threads)
 
     def tokens_of_a_batch(self, total: int) -> int:
         """Few enough that all threads have some batches, since a text has the same result in each."""

@@ -42,7 +42,10 @@ from bothways.text.tokenizer.token_arrays import join_arrays
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bothways.model.statement_head import StatementHead
+    from bothways.model.statements import StatementModel
     from bothways.tasks.fill.decoding import Words
+    from bothways.text.statements import StatementBatch
 
 ATTENTION_TOKENS = 512  # of a text at most: the weights of 12 layers with 12 heads then take 151 MB
 BLOCKS_PER_PART = 8  # blocks of texts that are sorted by length together, if more are tokenized meanwhile
@@ -103,6 +106,7 @@ class EncoderBackend(TokenBackend):
             dtype=self.torch_dtype,
             batch_tokens=batch_tokens,
         )
+        self.statements: StatementModel | None = None  # built when the first ones are read
         self.set_windows(window)
 
     @classmethod
@@ -303,6 +307,15 @@ class EncoderBackend(TokenBackend):
             moved_nH = torch.from_numpy(states_nH).to(self.torch_device, self.torch_dtype)
             scores_nC: Rows = self.module.text_scores(head, moved_nH).float().cpu().numpy()
         return scores_nC
+
+    def read_statements(self, batch: StatementBatch, head: StatementHead) -> Rows:
+        from bothways.model.statements import StatementModel, states_of
+
+        if self.statements is None:
+            self.statements = StatementModel.of_head(self.config, head).to(self.torch_device).eval()
+        states_TH = states_of(self.model.encoder, batch, self.statements)
+        rows: Rows = states_TH.float().cpu().numpy()
+        return rows
 
     def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterable[NDArray[Any]]]]:
         for name, value in sorted(self.model.encoder.state_dict().items()):

@@ -21,6 +21,7 @@ from bothways.core.layout import is_linear
 from bothways.inference.backends.forward import Array, Bert, Heads, Ids
 from bothways.inference.backends.parameters import read_parameters
 from bothways.inference.backends.shapes import parameter_shapes
+from bothways.inference.backends.statements import Adapter, read_statements
 from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.backends.word_table import WordTable
 from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
@@ -35,7 +36,9 @@ from bothways.text.tokenizer.encoding import Encoding
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bothways.model.statement_head import StatementHead
     from bothways.tasks.fill.decoding import Words
+    from bothways.text.statements import StatementBatch
 
 Result = TypeVar("Result")
 RowsRead = Callable[..., NDArray[np.int64]]  # (lengths, values of further columns ...) -> ascending indices in T
@@ -252,6 +255,11 @@ class NumpyBackend(TokenBackend):
         arrays = TokenWindows.from_encodings([windows[row] for row in distinct])
         words = self.run(arrays, options, guess, [rows[row] for row in distinct], rows_read=read)
         return [words[number] for number in numbers]
+
+    def read_statements(self, batch: StatementBatch, head: StatementHead) -> Rows:
+        assert isinstance(self.bert, Bert)
+        with single_blas_thread():
+            return read_statements(self.bert, batch, Adapter.of_head(head))
 
     def attention_weights(self, encoding: Encoding) -> NDArray[np.float32]:
         raise needs_torch("attention weights")

@@ -15,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bothways.inference.backends.forward import Array, Bert, BertLayer, Norm, softmax
+from bothways.model.statement_head import INNER, QKV, StatementHead
 from bothways.text.statements import StatementBatch
-
-QKV = "attention.qkv"
-INNER = "feed_forward.inner"
 
 
 class ThinProducts(NamedTuple):
@@ -32,19 +30,33 @@ class ThinProducts(NamedTuple):
         return added_kLO
 
 
-Adapter = Mapping[str, ThinProducts]  # by the names of layers: "layers.0.attention.qkv"
+class Adapter(NamedTuple):
+    """What is added for statements, not for texts.
+
+    products: to linear layers, by their names ("layers.0.attention.qkv").
+    gates_LA: to the scores of attention to the text, for each layer and head.
+    """
+
+    products: Mapping[str, ThinProducts]
+    gates_LA: Array
+
+    @staticmethod
+    def of_head(head: StatementHead) -> Adapter:
+        products = {name: ThinProducts(*products) for name, products in head.products.items()}
+        return Adapter(products, head.gates_LA)
 
 
 def read_statements(bert: Bert, batch: StatementBatch, adapter: Adapter | None = None) -> Array:
     """The last hidden states [T, H] of texts and of the statements behind them. adapter: of the statements."""
-    x_TH = bert.embed_at(batch.ids_T, batch.segments_T, batch.positions_T)
+    x_TH = bert.embed_at(batch.ids_T, np.zeros_like(batch.ids_T), batch.positions_T)
     starts = batch.starts
     first_parts = batch.first_parts
 
     for first, last in zip(first_parts[:-1], first_parts[1:], strict=True):
         text = slice(starts[first], starts[first + 1])
         statements = [slice(starts[part], starts[part + 1]) for part in range(first + 1, last)]
-        read_text(bert, x_TH, text, of_one_length(statements), adapter)
+        with np.errstate(over="ignore", under="ignore"):  # of an activation, whose result is right all the same
+            read_text(bert, x_TH, text, of_one_length(statements), adapter)
     return x_TH
 
 
@@ -60,20 +72,23 @@ def read_text(bert: Bert, x_TH: Array, text: slice, groups: list[list[slice]], a
     """The states of a text and its statements, in place."""
     depth = bert.config.num_hidden_layers
     x_1SH = x_TH[None, text]
+    size = x_1SH.shape[1]
     states = [np.stack([x_TH[statement] for statement in group]) for group in groups]
 
     for index in range(depth):
         number = index * len(bert.layers) // depth
         layer = bert.layers[number]
-        qkv = adapter and adapter[f"layers.{number}.{QKV}"]
-        inner = adapter and adapter[f"layers.{number}.{INNER}"]
+        qkv = adapter and adapter.products[f"layers.{number}.{QKV}"]
+        inner = adapter and adapter.products[f"layers.{number}.{INNER}"]
+        gates_A = None if adapter is None else adapter.gates_LA[number]
 
         q_1ASD, k_1ASD, v_1ASD = project(layer, x_1SH, None)
         for place, x_kLH in enumerate(states):
             q_kALD, k_kALD, v_kALD = project(layer, x_kLH, qkv)
             keys = np.concatenate([np.broadcast_to(k_1ASD, (len(x_kLH), *k_1ASD.shape[1:])), k_kALD], 2)
             values = np.concatenate([np.broadcast_to(v_1ASD, (len(x_kLH), *v_1ASD.shape[1:])), v_kALD], 2)
-            states[place] = finish(layer, x_kLH, attend(q_kALD, keys, values), inner)
+            attended_kLH = attend(q_kALD, keys, values, gates_A, size)
+            states[place] = finish(layer, x_kLH, attended_kLH, inner)
         x_1SH = finish(layer, x_1SH, attend(q_1ASD, k_1ASD, v_1ASD), None)
 
     x_TH[text] = x_1SH[0]
@@ -91,10 +106,16 @@ def project(layer: BertLayer, x_kLH: Array, thin: ThinProducts | None) -> Array:
     return by_heads
 
 
-def attend(q_kALD: Array, k_kASD: Array, v_kASD: Array) -> Array:
-    """softmax(Q K^T / sqrt(D)) V, heads side by side: [k, L, H]."""
+def attend(q_kALD: Array, k_kASD: Array, v_kASD: Array, gates_A: Array | None = None, size: int = 0) -> Array:
+    """softmax(Q K^T / sqrt(D)) V, heads side by side: [k, L, H].
+
+    gates_A: added to the scores of the first `size` keys, those of the text.
+    """
     scale = np.float32(q_kALD.shape[-1] ** -0.5)
-    weights_kALS = softmax(q_kALD * scale @ k_kASD.swapaxes(-1, -2))
+    scores_kALS = q_kALD * scale @ k_kASD.swapaxes(-1, -2)
+    if gates_A is not None:
+        scores_kALS[..., :size] += gates_A[:, None, None]
+    weights_kALS = softmax(scores_kALS)
     attended_kLAD = (weights_kALS @ v_kASD).swapaxes(1, 2)
     return attended_kLAD.reshape(*attended_kLAD.shape[:2], -1)
 

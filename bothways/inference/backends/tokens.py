@@ -25,7 +25,9 @@ from bothways.text.token_windows import Integers, TokenWindows
 from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
+    from bothways.model.statement_head import StatementHead
     from bothways.tasks.fill.decoding import Words
+    from bothways.text.statements import StatementBatch
 
 
 class TokenBackend(Backend):
@@ -155,6 +157,11 @@ class TokenBackend(Backend):
         """The attention weights of every layer and head for one text (or pair), float32 [L, N, S, S] with N heads.
 
         InputError if the text is too long, or if the attention is not one softmax over all tokens."""
+
+    def read_statements(self, batch: StatementBatch, head: StatementHead) -> Rows:
+        """The last hidden states [T, H] of texts and of the statements behind them. InputError for encoders of another
+        layout than BERT's."""
+        raise self.refusal()
 
     @abstractmethod
     def encoder_parameters(self) -> Iterator[tuple[str, tuple[int, ...], Iterable[NDArray[Any]]]]:

@@ -67,6 +67,7 @@ def attach_peft(base: Checkpoint, files: AdapterFiles) -> Checkpoint:
         metadata=files.metadata,
         words=None,
         scope=None,
+        statements=None,
     )
 
 

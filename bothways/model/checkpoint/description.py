@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.errors import InputError
 from bothways.base.io import get_object, read_json
 from bothways.model.checkpoint.scope import Scope
+from bothways.model.statement_head import StatementHead
 
 if TYPE_CHECKING:
     from bothways.model.linear.tfidf import TfidfModel
@@ -33,6 +34,7 @@ class Description:
     metadata: content of bothways.json, which records how the model was trained.
     words: a linear model over TF-IDF whose scores are added to the scores of the head "classes"; None for most models.
     scope: of a fine-tuned classifier, where its training texts lie; None if it is unknown.
+    statements: the head and the adapter that say how far statements hold for a text; None for most models.
     """
 
     model_type: str = "bert"
@@ -43,6 +45,7 @@ class Description:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     words: "TfidfModel | None" = field(default=None, compare=False, repr=False)
     scope: Scope | None = field(default=None, compare=False, repr=False)
+    statements: StatementHead | None = field(default=None, compare=False, repr=False)
 
     @property
     def settings(self) -> Mapping[str, Any]:

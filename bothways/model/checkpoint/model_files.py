@@ -24,6 +24,7 @@ from bothways.model.checkpoint.formats.hugging_face import (
     TABLE,
     TABLE_COPIES,
 )
+from bothways.model.statement_head import STATEMENTS_FILE, StatementHead
 from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
@@ -292,6 +293,7 @@ class ModelFiles:
             metadata=directory.metadata if commit is None else {**directory.metadata, "hub": {"model": commit}},
             words=self.read_words(),
             scope=Scope.read(directory.path / SCOPE) if directory.has(SCOPE) else None,
+            statements=self.read_statements(),
         )
 
     def read_words(self) -> "TfidfModel | None":
@@ -302,6 +304,12 @@ class ModelFiles:
         from bothways.model.checkpoint.formats.tfidf import read_words
 
         return read_words(self.directory, self.outputs["classes"])
+
+    def read_statements(self) -> StatementHead | None:
+        """The head of statements; None for most models. InputError if it is for an encoder of another size."""
+        if not self.directory.has(STATEMENTS_FILE):
+            return None
+        return StatementHead.read(self.directory.path / STATEMENTS_FILE, self.config.hidden_size)
 
     def read_tokenizer(self) -> Tokenizer | None:
         """The tokenizer; None without its files. InputError if it does not belong to the model."""

@@ -107,6 +107,7 @@ class Embedding(training_task.TrainingTask):
             metadata={},
             words=None,
             scope=None,
+            statements=None,
         )
 
     @property

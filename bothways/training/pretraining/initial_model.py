@@ -116,6 +116,7 @@ def continue_from(
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
 
 

@@ -111,7 +111,7 @@ def cut(
         state[name] = kept
 
     model.load_state_dict(state)  # an error if a parameter is missing or has another shape
-    return replace(source, model=model, scope=None)
+    return replace(source, model=model, scope=None, statements=None)
 
 
 def cut_config(config: EncoderConfig, layers: int, heads: int, width: int) -> EncoderConfig:

@@ -81,6 +81,7 @@ def with_head(
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
 
 
@@ -124,6 +125,7 @@ def with_heads(source: Checkpoint, heads: Mapping[str, int], *, dropout: float, 
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
 
 
@@ -141,6 +143,7 @@ def encoder_only(checkpoint: Checkpoint) -> Checkpoint:
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
 
 

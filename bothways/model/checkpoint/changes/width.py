@@ -77,6 +77,7 @@ def with_width(source: Checkpoint, hidden_size: int, intermediate_size: int, *, 
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
 
 

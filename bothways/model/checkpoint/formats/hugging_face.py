@@ -63,6 +63,8 @@ class LayoutFormat(Format):
             write_terms(checkpoint.words, directory)
         if checkpoint.scope is not None:
             checkpoint.scope.write(directory)
+        if checkpoint.statements is not None:
+            checkpoint.statements.write(directory)
 
         encoder = checkpoint.model.config
         if checkpoint.tokenizer:

@@ -143,6 +143,7 @@ def build_student(
         metadata={},
         words=None,
         scope=None,
+        statements=None,
     )
     return student, basis_HS
 

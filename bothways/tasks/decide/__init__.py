@@ -1,0 +1,1 @@
+"""Decisions: options named when one asks, read together with the text."""
