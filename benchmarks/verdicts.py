@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bothways.training.finetuning.score import Score
 
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
@@ -31,7 +32,6 @@ from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import compare
 from bothways.training.finetuning.plan import load_start
-from bothways.training.finetuning.score import Score
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
 COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)

@@ -22,9 +22,9 @@ from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
 from bothways.core.core import CoreEncoder
-from bothways.core.statements import CoreAdapter
 from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
+from bothways.core.statements import CoreAdapter
 from bothways.core.tables import Int8Table, PackedTable
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, as_bfloat16, needs_torch

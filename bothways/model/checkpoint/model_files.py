@@ -24,12 +24,12 @@ from bothways.model.checkpoint.formats.hugging_face import (
     TABLE,
     TABLE_COPIES,
 )
-from bothways.model.statement_head import STATEMENTS_FILE, StatementHead
 from bothways.model.checkpoint.scope import SCOPE, Scope
 from bothways.model.checkpoint.sentence_transformers import check_settings, lowers_texts, normalizes, read_pooling
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
+from bothways.model.statement_head import STATEMENTS_FILE, StatementHead
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.text.tokenizer.tokenizer import Tokenizer
 

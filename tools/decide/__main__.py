@@ -1,0 +1,45 @@
+"""The head of statements in the package, from data of free licences: `python -m tools.decide -o DIR`.
+
+It needs Wikipedia and SQuAD in $BOTHWAYS_DATA (docs/model.md names their licences), one hour on two cores, and resumes
+in the same folder. DIR/statements.safetensors is the file that belongs beside the encoder's weights.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+
+from bothways.model.checkpoint import checkpoint
+from tools.decide.rules import make_examples
+from tools.decide.train import Trainer
+
+SEED = 7
+STEPS = 2400
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("BOTHWAYS_DATA", "../shared/data")))
+    parser.add_argument("--model", default="bothways-en", help="the encoder")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of 16 texts")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which the run stops; it may be resumed")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    examples = make_examples(options.data, SEED)
+    print(f"{len(examples):,} examples")
+
+    trainer = Trainer(checkpoint.load(options.model), examples, options.out, options.steps)
+    trainer.run(60 * options.minutes)
+    trainer.model.to_head().write(options.out)
+    for kind, (right, chosen) in trainer.accuracy().items():
+        print(f"{kind}: {right:.1%} of statements, {chosen:.1%} of choices")
+    print(f"{trainer.step} of {options.steps} steps; {options.out / 'statements.safetensors'}")
+
+
+if __name__ == "__main__":
+    main()
