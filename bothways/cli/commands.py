@@ -1,4 +1,4 @@
-"""Functions of the commands vocab, predict, embed, fill, export, merge, pack, unpack, info and cache."""
+"""Functions of the commands vocab, predict, embed, fill, decide, export, merge, pack, unpack, info and cache."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, format_count
+from bothways.base.io import read_json_value
 from bothways.base.log import logger
 from bothways.base.results import Facts, Result
 from bothways.base.terminal import print_lines
 from bothways.settings.deploy import Export, Merge, Pack, Unpack
-from bothways.settings.predict import Embed, Fill, Predict
+from bothways.settings.predict import Decide, Embed, Fill, Predict
 from bothways.settings.tools import Cache, Info, Vocab
 
 if TYPE_CHECKING:
     from bothways.inference.jobs.journal import Journal, WrittenFile
+    from bothways.tasks.decide.decoding import Decision
+    from bothways.tasks.decide.questions import Options
     from bothways.tasks.fill.decoding import Guesses
     from bothways.text.corpus.cache import CachedStore
 
@@ -114,6 +117,36 @@ def fill(settings: Fill) -> "Guesses":
         window=settings.window,
     )
     return Guesses(model.fill(settings.text, top=settings.top))
+
+
+def decide(settings: Decide) -> "Decision":
+    """Which of the options fits the text."""
+    from bothways.inference.load import load
+
+    model = load(
+        settings.model,
+        dtype=settings.dtype,
+        device=settings.device,
+        window=settings.window,
+    )
+    return model.decide(
+        settings.text,
+        named_options(settings.options),
+        question=settings.question,
+        none=settings.none,
+    )
+
+
+def named_options(options: str) -> "Options":
+    """The options of `decide`: names separated by commas, or the content of a .json file. InputError if that is neither
+    a list of names nor an object of descriptions."""
+    if not options.endswith(".json"):
+        return [name.strip() for name in options.split(",")]
+
+    content = read_json_value(Path(options))
+    if not isinstance(content, list | dict):
+        raise InputError(f'{options}: expected {{"NAME": "DESCRIPTION", ...}} or a list of names')
+    return content
 
 
 def export(settings: Export) -> Facts:

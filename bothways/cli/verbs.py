@@ -19,7 +19,7 @@ APPLICATIONS = ("search", "serving")
 GROUPS = {
     "Try it": ("demo",),
     "Train": ("vocab", "pretrain", "distill", "finetune"),
-    "Use a model": ("predict", "fill", "embed"),
+    "Use a model": ("predict", "fill", "decide", "embed"),
     "Search": ("index", "search", "extract", "mcp"),
     "Measure": ("evaluate", "check"),
     "Deploy": ("quantize", "shrink", "prune", "merge", "pack", "unpack", "export", "serve"),
@@ -73,6 +73,13 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "fill each [MASK] in a text",
         example='my-bert "He opened the [MASK] and went out."',
         words="fill-mask mask unmask",
+    ),
+    "decide": Verb(
+        "bothways.settings.predict:Decide",
+        "bothways.cli.commands:decide",
+        "decide which of the options that you name fits a text",
+        example='"My parcel never came." --options delivery,billing,returns',
+        words="decision zero-shot zeroshot zero-shot-classification choose choice",
     ),
     "embed": Verb(
         "bothways.settings.predict:Embed",

@@ -1,5 +1,5 @@
-"""The adapter of statements, packed for the core: two thin products beside a layer (Hu 2022), and the gates of attention
-to the text.
+"""The adapter of statements, packed for the core: two thin products beside a layer (Hu 2022), and the gates of
+attention to the text.
 
 Letters: O outputs and I inputs of a linear layer, R rank, L layers of A heads.
 """

@@ -98,10 +98,11 @@ def scores_of_windows(
 ) -> Rows:
     """The score of each statement for each of these windows, [n, K]."""
     ids_T, lengths_n, _ = windows.gather(numbers)
-    texts = np.split(ids_T, lengths_n.cumsum()[:-1])
+    texts = [ids.tolist() for ids in np.split(ids_T, lengths_n.cumsum()[:-1])]
     batch = StatementBatch.of(texts, [statements] * len(texts))
 
     states_TH = backend.read_statements(batch, head)
-    means_PH = np.add.reduceat(states_TH, batch.starts[:-1]) / batch.lengths_P[:, None].astype(np.float32)
+    sums_PH: Rows = np.add.reduceat(states_TH, batch.starts[:-1])
+    means_PH: Rows = np.divide(sums_PH, batch.lengths_P[:, None], dtype=np.float32)
     vectors = means_PH.reshape(len(texts), 1 + len(statements), -1)
     return np.stack([head.scores(parts_H[0], parts_H[1:]) for parts_H in vectors])

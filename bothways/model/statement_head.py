@@ -3,8 +3,8 @@
 A model directory may hold both as one file beside the encoder's weights, which stay as they are: texts are read as
 without it. No torch.
 
-Letters: K statements of a text, H hidden size, R rank of the adapter, O outputs and I inputs of a linear layer, L layers
-of A heads.
+Letters: K statements of a text, H hidden size, R rank of the adapter, O outputs and I inputs of a linear layer, L
+layers of A heads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Texts with statements behind them, in torch: for training the adapter and the head, and for models that torch computes.
+"""Texts with statements behind them, in torch: for training the adapter and the head, and for models that torch
+computes.
 
 The texts are read by the encoder as it is, without gradients; statements attend to the keys and values of their text in
 each layer. inference/backends/statements.py has the same in numpy, and is the specification.
 
-Letters: N texts, T tokens of texts, U tokens of statements, k statements of L tokens, S tokens of a text; H hidden size,
-A heads of size D, R rank of the adapter.
+Letters: N texts, T tokens of texts, U tokens of statements, k statements of L tokens, S tokens of a text; H hidden
+size, A heads of size D, R rank of the adapter.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class StatementModel(nn.Module):
         for index in range(self.depth):
             for name in ADAPTED:
                 thin = self.thin[layer_key(index, name)]
+                assert isinstance(thin, Thin)
                 products[f"layers.{index}.{name}"] = array(thin.down), array(thin.up)
         return StatementHead(
             products=products,
@@ -167,7 +169,7 @@ class StatementTensors:
             return Batch(
                 input_ids=torch.from_numpy(batch.ids_T[rows].astype(np.int64)),
                 segment_ids=torch.zeros(len(rows), dtype=torch.int64),
-                position_ids=torch.from_numpy(batch.positions_T[rows]),
+                position_ids=torch.from_numpy(batch.positions[rows]),
                 lengths=torch.from_numpy(lengths),
             ).to(device)
 

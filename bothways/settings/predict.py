@@ -1,4 +1,4 @@
-"""Settings of `predict`, `fill`, `embed` and `evaluate`: inference on texts and files, and its scores."""
+"""Settings of `predict`, `fill`, `decide`, `embed` and `evaluate`: inference on texts and files, and its scores."""
 
 from pathlib import Path
 from typing import Literal
@@ -113,6 +113,27 @@ class Fill(base.Checked, base.Compute, base.Printed):
     """Guesses per mask."""
     window: int | None = option("model", default=None, least=8, first=True)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+
+
+@base.settings
+class Decide(base.Checked, base.Compute, base.Printed):
+    """Decide which of the options that are named fits a text, without training."""
+
+    model: Location = argument("DIR", default=Path(DEFAULT))
+    """A model that decides, run, or name of a model on the hub."""
+    text: str = argument("TEXT")
+    """The text."""
+    options: str = option("model", first=True, metavar="A,B,C|FILE.json")
+    """The options, separated by commas; or a .json file with their names and a description of each, or a list of
+    descriptions of which one holds."""
+    question: str = option("model", default="", first=True)
+    """A question that is read before each option, such as "What is this message about?"."""
+    none: bool = option("model", default=True, first=True)
+    """Say that none fits where that is more probable than each option."""
+    window: int | None = option("model", default=None, least=8)
+    """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
+    json: bool = option("output", default=False)
+    """Print the decision as a JSON object."""
 
 
 @base.settings

@@ -56,8 +56,8 @@ class StatementBatch:
         return with_zero(self.lengths_P.cumsum())
 
     @property
-    def positions_T(self) -> Integers:
-        """The position of each token in its part."""
+    def positions(self) -> Integers:
+        """The position of each token in its part, [T]."""
         return np.arange(len(self.ids_T)) - np.repeat(self.starts[:-1], self.lengths_P)
 
 

@@ -89,7 +89,7 @@ def test_numpy_computes_attention_with_a_mask(adapted):
     products = make_products(layout)
     parameters = {name: values.astype(float) for name, values in make_parameters(layout).items()}
     bert = bert_of(layout, make_words(layout))
-    x_TH = bert.embed_at(batch.ids_T, 0 * batch.ids_T, batch.positions_T).astype(float)
+    x_TH = bert.embed_at(batch.ids_T, 0 * batch.ids_T, batch.positions).astype(float)
 
     def linear(name, x):
         y = x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
@@ -140,7 +140,7 @@ def test_a_text_is_read_as_if_nothing_stood_behind_it(core, dtype):
     batch = StatementBatch.of(texts, statements)
     states = by_core(core, SMALL, dtype, batch)
     lengths = [*map(len, texts)]
-    ids = np.array(sum(texts, []), np.int32)
+    ids = np.concatenate(texts).astype(np.int32)
     alone = make_encoder(core, SMALL, dtype)(make_words(SMALL), ids, None, lengths)
 
     parts = parts_of(batch, states)

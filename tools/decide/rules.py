@@ -22,7 +22,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 HEADING = re.compile(r"^[A-Z][^.!?]{2,40}\.$")
 KIND = re.compile(
     r"^.{0,200}?\b(?:is|was|are|were) (?:an?|the|one of the|any) ((?:[a-zA-Z\-]+ ){0,3}?[a-zA-Z\-]+)"
-    r"(?= (?:of|in|from|by|that|which|who|for|with|located|based|at|on|and|to|used|born|is|was|published|written)\b|[,.;(])"
+    r"(?= (?:of|in|from|by|that|which|who|for|with|located|based|at|on|and|to|used|born|is|was|published|written)\b"
+    r"|[,.;(])"
 )
 NUMBER = re.compile(r"\b(\d{1,3}(?:,\d{3})+|\d{1,4}) ((?:[a-z]+ )?[a-z]+s)\b")
 NAME = re.compile(r"(?<![.!?] )(?<!^)\b([A-Z][a-z]+(?: [A-Z][a-z]+)*)\b")

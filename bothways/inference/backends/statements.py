@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ class ThinProducts(NamedTuple):
     up_OR: Array
 
     def __call__(self, x_kLI: Array) -> Array:
-        added_kLO: Array = x_kLI @ self.down_RI.T @ self.up_OR.T
+        added_kLO: Array = np.matmul(np.matmul(x_kLI, self.down_RI.T), self.up_OR.T)
         return added_kLO
 
 
@@ -48,11 +49,11 @@ class Adapter(NamedTuple):
 
 def read_statements(bert: Bert, batch: StatementBatch, adapter: Adapter | None = None) -> Array:
     """The last hidden states [T, H] of texts and of the statements behind them. adapter: of the statements."""
-    x_TH = bert.embed_at(batch.ids_T, np.zeros_like(batch.ids_T), batch.positions_T)
+    x_TH = bert.embed_at(batch.ids_T, np.zeros_like(batch.ids_T), batch.positions)
     starts = batch.starts
     first_parts = batch.first_parts
 
-    for first, last in zip(first_parts[:-1], first_parts[1:], strict=True):
+    for first, last in pairwise(first_parts):
         text = slice(starts[first], starts[first + 1])
         statements = [slice(starts[part], starts[part + 1]) for part in range(first + 1, last)]
         with np.errstate(over="ignore", under="ignore"):  # of an activation, whose result is right all the same
@@ -112,7 +113,7 @@ def attend(q_kALD: Array, k_kASD: Array, v_kASD: Array, gates_A: Array | None = 
     gates_A: added to the scores of the first `size` keys, those of the text.
     """
     scale = np.float32(q_kALD.shape[-1] ** -0.5)
-    scores_kALS = q_kALD * scale @ k_kASD.swapaxes(-1, -2)
+    scores_kALS: Array = np.matmul(q_kALD * scale, k_kASD.swapaxes(-1, -2))
     if gates_A is not None:
         scores_kALS[..., :size] += gates_A[:, None, None]
     weights_kALS = softmax(scores_kALS)

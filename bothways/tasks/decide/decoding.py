@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,14 @@ class Decision:
             f"{type(self).__name__}(label={self.label!r}, score={self.score:.4g}, "
             f"probabilities={{{', '.join(entries)}}}, none={self.none:.4g}{level})"
         )
+
+    def lines(self) -> Iterator[str]:
+        """The options, the most probable first, and "none of these"."""
+        rows = [(value, name) for name, value in self.probabilities.items()]
+        if self.none:
+            rows.append((self.none, "(none of these)"))
+        for value, name in sorted(rows, key=lambda row: -row[0]):
+            yield f"{value:6.1%}  {name}"
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
