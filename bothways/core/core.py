@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from bothways.core.layout import (
     parameter_shapes,
 )
 from bothways.core.library import LONG, Core
-from bothways.core.statements import CoreAdapter
 from bothways.core.structures import (
     Array,
     CFormat,
@@ -37,7 +36,9 @@ from bothways.core.structures import (
     CRaggedBatch,
     address,
 )
-from bothways.text.statements import StatementBatch
+
+if TYPE_CHECKING:
+    from bothways.core.statements import CoreAdapter
 
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
 NUMBERS: dict[str, Any] = {  # of packed weights; numpy lacks bfloat16
@@ -71,7 +72,7 @@ class Int8Scales:
 
 
 @dataclass(frozen=True)
-class Parts:
+class TextParts:
     """Texts and the statements behind them, as encode.c has them.
 
     starts: each part's first token, and the end of the last one, int64 [P + 1].
@@ -260,20 +261,19 @@ class CoreEncoder:
         self,
         words_VE: Array,
         ids_T: NDArray[np.int32],
-        batch: StatementBatch,
+        parts: TextParts,
         adapter: CoreAdapter | None = None,
         threads: int = 1,
     ) -> Array:
         """The last hidden states [T, H] of texts and of the statements behind them.
 
-        words_VE: a table of words, of which ids_T, those of the batch, are rows.
+        words_VE: a table of words, of which ids_T are rows.
+        parts: the tokens of each text and of each statement.
         adapter: of the statements.
 
         InputError for what is out of range.
         """
-        first_parts = batch.first_parts
-        starts = batch.starts
-        lengths_N = np.diff(starts[first_parts])
+        lengths_N = np.diff(parts.starts[parts.first_parts])
         return self._compute(
             words_VE,
             ids_T,
@@ -281,7 +281,7 @@ class CoreEncoder:
             lengths_N=lengths_N,
             rows_R=None,
             threads=threads,
-            parts=Parts(starts, first_parts),
+            parts=parts,
             adapter=adapter,
         )
 
@@ -293,7 +293,7 @@ class CoreEncoder:
         lengths_N: NDArray[np.int64],
         rows_R: NDArray[np.int64] | None,
         threads: int,
-        parts: Parts | None = None,
+        parts: TextParts | None = None,
         adapter: CoreAdapter | None = None,
     ) -> Array:
         words_VE = np.ascontiguousarray(words_VE, np.float32)

@@ -26,8 +26,6 @@ from bothways.tasks.answer.decoding import (
     probable_answers,
 )
 from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
-from bothways.tasks.decide.decoding import Decision
-from bothways.tasks.decide.questions import Choice, Options, Question
 from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag.decoding import Entity, decode_entities, decode_word_tags
@@ -38,6 +36,8 @@ from bothways.text.tokenizer.encoding import Encoding
 if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.measure.report.attention_map import AttentionWeights
+    from bothways.tasks.decide.decoding import Decision
+    from bothways.tasks.decide.questions import Options, Question
     from bothways.tasks.fill.decoding import Guess
 
 
@@ -190,6 +190,8 @@ class Predictor(BasePredictor):
             model.decide("My parcel never came.", ["delivery", "billing", "returns"]).label
             model.decide(texts, {"refund": "asks for money back", "praise": "is happy"}, none=False)
         """
+        from bothways.tasks.decide.questions import Choice
+
         texts, _, is_single = read_one_or_many(texts)
         choice = Choice.of(options, question, none=none)
         decisions = [answers[0] for answers in self.decide_each(texts, [choice], **reading)]

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from bothways.base.errors import InputError
+from bothways.model.checkpoint.description import STATEMENTS
 
 Array = NDArray[np.float32]
 
-STATEMENTS_FILE = "statements.safetensors"
 QKV = "attention.qkv"
 INNER = "feed_forward.inner"
 ADAPTED = (QKV, INNER)  # the linear layers that read states
@@ -79,7 +79,7 @@ class StatementHead:
             tensors[f"{name}.{UP}"] = up_OR
         stored = {name: np.ascontiguousarray(values, np.float16) for name, values in tensors.items()}
         stored["scalars"] = np.array([self.bias, self.cosine_scale], np.float32)
-        save_file(stored, directory / STATEMENTS_FILE)
+        save_file(stored, directory / STATEMENTS)
 
     @staticmethod
     def read(file: Path, hidden_size: int) -> StatementHead:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
+from bothways.core.core import TextParts
 from bothways.core.statements import CoreAdapter
 from bothways.inference.backends.statements import Adapter, ThinProducts, read_statements
 from bothways.text.statements import StatementBatch
@@ -59,10 +60,14 @@ def make_statements():
     return texts, statements
 
 
+def parts(batch):
+    return TextParts(batch.starts, batch.first_parts)
+
+
 def by_core(core, layout, dtype, batch, *, adapted=True, threads=1):
     encoder = make_encoder(core, layout, dtype)
     adapter = CoreAdapter(core, layout, make_products(layout), make_gates(layout)) if adapted else None
-    return encoder.read_statements(make_words(layout), batch.ids_T, batch, adapter, threads)
+    return encoder.read_statements(make_words(layout), batch.ids_T, parts(batch), adapter, threads)
 
 
 def by_numpy(layout, batch, *, adapted=True):
@@ -177,7 +182,7 @@ def test_a_statement_does_not_depend_on_others_in_the_core(core, dtype):
 def test_nor_where_layers_are_int8(core, dtype):
     encoder = make_int8_encoder(core, SMALL, dtype)
     adapter = CoreAdapter(core, SMALL, make_products(SMALL), make_gates(SMALL))
-    check_independent(lambda batch: encoder.read_statements(make_words(SMALL), batch.ids_T, batch, adapter, 2))
+    check_independent(lambda batch: encoder.read_statements(make_words(SMALL), batch.ids_T, parts(batch), adapter, 2))
 
 
 def test_nor_in_numpy():

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from bothways.base.device import ALIASES, num_threads
 from bothways.base.errors import InputError
 from bothways.base.io import stat_files
-from bothways.core.core import CoreEncoder
+from bothways.core.core import CoreEncoder, TextParts
 from bothways.core.layout import CoreLayout, is_linear, parameter_shapes
 from bothways.core.library import Absence, Core, find_core
-from bothways.core.statements import CoreAdapter
 from bothways.core.tables import Int8Table, PackedTable
 from bothways.inference.backends.forward import Array, Heads, Ids
 from bothways.inference.backends.numpy import NumpyBackend, as_bfloat16, needs_torch
@@ -48,6 +47,7 @@ from bothways.model.int8_tensors import (
 from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
+    from bothways.core.statements import CoreAdapter
     from bothways.inference.backends.encoder import EncoderBackend
     from bothways.model.statement_head import StatementHead
     from bothways.text.statements import StatementBatch
@@ -165,11 +165,14 @@ class CoreBackend(NumpyBackend):
         return self.encoder_in_c(words_VE, rows_T, segments_T if has_segments else None, lengths_N, rows_R, threads)
 
     def read_statements(self, batch: StatementBatch, head: StatementHead) -> Array:
+        from bothways.core.statements import CoreAdapter
+
         if self.adapter is None:
             self.adapter = CoreAdapter(self.core, self.encoder_in_c.layout, head.products, head.gates_LA)
         words_VE, rows_T = self.words.lookup(batch.ids_T)
         threads = max(1, min(num_threads(), len(rows_T) // TOKENS_OF_A_THREAD, MOST_THREADS))
-        return self.encoder_in_c.read_statements(words_VE, rows_T, batch, self.adapter, threads)
+        parts = TextParts(batch.starts, batch.first_parts)
+        return self.encoder_in_c.read_statements(words_VE, rows_T, parts, self.adapter, threads)
 
     def tokens_of_a_batch(self, total: int) -> int:
         """Few enough that all threads have some batches, since a text has the same result in each."""

@@ -21,7 +21,6 @@ from bothways.core.layout import is_linear
 from bothways.inference.backends.forward import Array, Bert, Heads, Ids
 from bothways.inference.backends.parameters import read_parameters
 from bothways.inference.backends.shapes import parameter_shapes
-from bothways.inference.backends.statements import Adapter, read_statements
 from bothways.inference.backends.tokens import TokenBackend
 from bothways.inference.backends.word_table import WordTable
 from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
@@ -257,6 +256,8 @@ class NumpyBackend(TokenBackend):
         return [words[number] for number in numbers]
 
     def read_statements(self, batch: StatementBatch, head: StatementHead) -> Rows:
+        from bothways.inference.backends.statements import Adapter, read_statements
+
         assert isinstance(self.bert, Bert)
         with single_blas_thread():
             return read_statements(self.bert, batch, Adapter.of_head(head))

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from bothways.base.errors import InputError
 from bothways.base.io import get_object, read_json
 from bothways.model.checkpoint.scope import Scope
-from bothways.model.statement_head import StatementHead
 
 if TYPE_CHECKING:
     from bothways.model.linear.tfidf import TfidfModel
+    from bothways.model.statement_head import StatementHead
 
 CONFIG = "config.json"
 METADATA_FILE = "bothways.json"
 ADAPTER_CONFIG = "adapter_config.json"
 NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
+STATEMENTS = "statements.safetensors"  # file of a model's directory: the head that decides, and its adapter
 WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
 
 
@@ -45,7 +46,7 @@ class Description:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     words: "TfidfModel | None" = field(default=None, compare=False, repr=False)
     scope: Scope | None = field(default=None, compare=False, repr=False)
-    statements: StatementHead | None = field(default=None, compare=False, repr=False)
+    statements: "StatementHead | None" = field(default=None, compare=False, repr=False)
 
     @property
     def settings(self) -> Mapping[str, Any]:
