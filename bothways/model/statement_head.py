@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from bothways.base.errors import InputError
-from bothways.model.checkpoint.description import STATEMENTS
 
 Array = NDArray[np.float32]
 
+STATEMENTS = "statements.safetensors"  # file of a model's directory
 QKV = "attention.qkv"
 INNER = "feed_forward.inner"
 ADAPTED = (QKV, INNER)  # the linear layers that read states

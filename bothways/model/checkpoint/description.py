@@ -19,7 +19,6 @@ METADATA_FILE = "bothways.json"
 ADAPTER_CONFIG = "adapter_config.json"
 NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
-STATEMENTS = "statements.safetensors"  # file of a model's directory: the head that decides, and its adapter
 WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
 
 

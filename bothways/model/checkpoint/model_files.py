@@ -11,7 +11,7 @@ import numpy as np
 
 from bothways.base.errors import InputError, format_count
 from bothways.base.terminal import escape_line
-from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, STATEMENTS, WORDS, Description
+from bothways.model.checkpoint.description import CONFIG, MULTI_LABEL, WORDS, Description
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS
 from bothways.model.checkpoint.formats.format import Format, Naming, ReadPlan, StoredModel
@@ -29,12 +29,12 @@ from bothways.model.checkpoint.sentence_transformers import check_settings, lowe
 from bothways.model.checkpoint.weights import WEIGHTS, Array, not_finite_error, shorten
 from bothways.model.config import NO_POOLER, NUM_OUTPUTS, POOLED_HEADS, EncoderConfig
 from bothways.model.families import DEFAULT_MODEL_TYPE, FAMILIES, FamilySpec
+from bothways.model.statement_head import STATEMENTS, StatementHead
 from bothways.text.tokenizer.formats import FILE_NAMES as TOKENIZER_FILES
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.model.linear.tfidf import TfidfModel
-    from bothways.model.statement_head import StatementHead
 
 MAX_LABELS = 1_000_000  # that num_labels of a config may ask for
 
@@ -305,13 +305,10 @@ class ModelFiles:
 
         return read_words(self.directory, self.outputs["classes"])
 
-    def read_statements(self) -> "StatementHead | None":
+    def read_statements(self) -> StatementHead | None:
         """The head of statements; None for most models. InputError if it is for an encoder of another size."""
         if not self.directory.has(STATEMENTS):
             return None
-
-        from bothways.model.statement_head import StatementHead
-
         return StatementHead.read(self.directory.path / STATEMENTS, self.config.hidden_size)
 
     def read_tokenizer(self) -> Tokenizer | None:

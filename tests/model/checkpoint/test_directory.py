@@ -31,7 +31,7 @@ from bothways.model.linear.tfidf import Tfidf, TfidfModel
 
 PACKAGE = Path(bothways.__file__).parent
 MOST_FILES = 25
-MOST_MODULES = {"plain": 99, "packaged": 80}  # computed by torch and by the core
+MOST_MODULES = {"plain": 100, "packaged": 81}  # computed by torch and by the core
 READ_WITHOUT_TORCH = """
 import json, sys
 for name in ("torch", "scipy", "pyarrow"):
