@@ -163,14 +163,21 @@ def own_place(request: pytest.FixtureRequest) -> Iterator[Path]:
     _last_modules[:] = [after.modules]
     changes = before.differences(after)
     changes += [f"{path} is shared and was changed: {what}" for path, what in changed_directories()]
-    os.environ |= {"HOME": environment["HOME"], "BOTHWAYS_CACHE": environment["BOTHWAYS_CACHE"]}
-    if dict(os.environ) != environment:
-        os.environ.clear()
-        os.environ.update(environment)
+    restore_environment(environment)
     os.chdir(directory)
     shutil.rmtree(place, ignore_errors=True)
     if changes:
         pytest.fail("the test leaves traces, which later tests see:\n" + "\n".join(changes), pytrace=False)
+
+
+def restore_environment(before: dict[str, str]) -> None:
+    """Set the variables that have changed, each alone: to clear all and set them again takes much longer."""
+    now = dict(os.environ)
+    for name in now.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if now.get(name) != value:
+            os.environ[name] = value
 
 
 # --- the state of the process -----------------------------------------------------------------------------------------
@@ -334,14 +341,15 @@ class Holdings:
     def cache_sizes(self) -> dict[str, int]:
         return {name: function.cache_info().currsize for name, function in self.caches.items()}
 
-    def now(self, module: ModuleType) -> "Holdings":
-        """As they are now; this object, if nothing has changed."""
-        same = same_items(self.values, vars(module))
-        for name, held in self.containers.items():
-            same = same and same_items(self.contents[name], held)
-        if self.caches:
-            same = same and self.sizes == self.cache_sizes()
-        return self if same else Holdings(module)
+    def is_now(self, module: ModuleType) -> bool:
+        """Whether nothing has changed. This is called for each module after each test, so it has to be fast."""
+        if not same_items(self.values, vars(module)):
+            return False
+        if self.containers:
+            for name, held in self.containers.items():
+                if not same_items(self.contents[name], held):
+                    return False
+        return not self.caches or self.sizes == self.cache_sizes()
 
     def differences(self, after: "Holdings") -> list[str]:
         changed = {
@@ -373,8 +381,8 @@ def package_holdings() -> dict[str, Holdings]:
     for name in modules:
         module = sys.modules.get(name)
         known = _holdings.get(name)
-        if module is not None:
-            _holdings[name] = known.now(module) if known else Holdings(module)
+        if module is not None and (known is None or not known.is_now(module)):
+            _holdings[name] = Holdings(module)
     return {name: _holdings[name] for name in modules if name in _holdings}
 
 

@@ -67,16 +67,17 @@ def files_of(path: Callable[[], None]) -> list[str]:
     called: dict[str, None] = {}
 
     def note(frame, event, argument) -> None:
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and PACKAGE in file.parents and frame.f_code.co_name != "<module>":
-            called.setdefault(file.relative_to(PACKAGE).with_suffix("").as_posix())
+        """Told of each call of a function in Python, and, since it returns None, of nothing within."""
+        if frame.f_code.co_name != "<module>":
+            called.setdefault(frame.f_code.co_filename)
 
-    sys.setprofile(note)
+    sys.settrace(note)
     try:
         path()
     finally:
-        sys.setprofile(None)
-    return [*called]
+        sys.settrace(None)
+    files = [Path(file) for file in called]
+    return [file.relative_to(PACKAGE).with_suffix("").as_posix() for file in files if PACKAGE in file.parents]
 
 
 def main() -> None:

@@ -35,6 +35,9 @@ def test_torchs_compiler_stays_unloaded():
     code = (
         "import sys, torch; from bothways.model.parameters import no_init; before = len(sys.modules)\n"
         "with no_init(torch.bfloat16): torch.nn.Embedding(3, 3); torch.nn.Linear(3, 3); torch.nn.LayerNorm(3)\n"
-        "assert len(sys.modules) == before"
+        "assert len(sys.modules) == before\n"
+        "from bothways.model.linear.linear_head import _LBFGS\n"
+        "_LBFGS([torch.nn.Parameter(torch.zeros(3))]).zero_grad()\n"
+        "assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,7 +12,7 @@ from bothways.model.config import EncoderConfig
 from bothways.model.families import FAMILIES
 from bothways.model.int8 import int8_error, is_int8
 from bothways.model.model import Model, initialize
-from bothways.model.parameters import no_init, same_random_numbers
+from bothways.model.parameters import no_init
 from bothways.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -60,7 +60,7 @@ def new_model(config: EncoderConfig, heads: Mapping[str, int], seed: int, *, poo
     seed: of the weights; torch's own random numbers are neither used nor changed.
     pooler: whether the model has one even if no head reads it.
     """
-    with same_random_numbers():
+    with no_init():
         model = Model(config, heads, pooler=pooler)
     generator = torch.Generator().manual_seed(seed)
     initialize(model, config.initializer_range, generator)

@@ -9,6 +9,7 @@ Letters: N rows, H features, C outputs.
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from inspect import unwrap
 
 import numpy as np
 import torch
@@ -206,6 +207,14 @@ def take(rows: Rows, indices: np.ndarray) -> Rows:
     return x_NH[indices], targets[indices]
 
 
+class _LBFGS(torch.optim.LBFGS):
+    """The same without torch's compiler, from which torch's optimizers hide these methods: that would import it first,
+    in three seconds of a processor."""
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
 class _Solver:
     """A problem that is solved for a decreasing sequence of strengths; each fit starts at the previous solution.
 
@@ -250,7 +259,7 @@ class _Solver:
     def minimize(self, strength: float, tolerance: float) -> None:
         """Fit with this strength, from the last solution on."""
         flops = 6 * self.x_NH.numel() * len(self.bias_C)  # FLOPs of the objective and its gradient
-        optimizer = torch.optim.LBFGS(
+        optimizer = _LBFGS(
             [self.weight_CH, self.bias_C],
             max_iter=int(max(10, min(MAX_ITERATIONS, MAX_FLOPS / flops))),
             tolerance_grad=tolerance,

@@ -91,11 +91,11 @@ class Embedding(training_task.TrainingTask):
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         """The unchanged encoder; seeds differ in the order of examples and in dropout."""
         from bothways.model.model import Model
-        from bothways.model.parameters import same_random_numbers
+        from bothways.model.parameters import no_init
 
         dropout = self.settings.dropout
         config = self.pretrained.model.config.replace(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        with same_random_numbers():
+        with no_init():
             model = Model(config)
         model.encoder.load_state_dict(self.pretrained.model.encoder.state_dict())
         return replace(

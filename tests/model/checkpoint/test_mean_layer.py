@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import sentence_transformers
 import torch
 import transformers
 
@@ -71,6 +70,8 @@ def theirs(directory, made):
 @pytest.mark.parametrize("pooling", ["unit", "mean"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_transformers_computes_our_probabilities(family, pooling, multi_label, build, tmp_path, global_seed):
+    import sentence_transformers  # which takes five seconds
+
     made = replace(build(family, pooling), multi_label=multi_label)
     assert isinstance(format_of(made), MeanLayerFormat)
     checkpoint.save(made, tmp_path / "model")

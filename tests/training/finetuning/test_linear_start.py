@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 
 import bothways
@@ -211,6 +210,8 @@ def test_the_setting_is_checked(options, tables):
 def test_of_few_pairs_a_checkpoint_for_vectors_compares_those_of_both_texts(
     options, tables, make_model, tokenizer, global_seed, monkeypatch
 ):
+    import sentence_transformers  # which takes five seconds
+
     def distance(self):
         return next(one for one in self.candidates if one.reads.pooling == "distance" and not one.word_share)
 

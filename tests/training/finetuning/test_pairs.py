@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 from torch.nn.functional import normalize
 
@@ -78,6 +77,8 @@ def test_the_head_reads_vectors_difference_and_product(run, rows):
 
 
 def test_the_saved_model_is_loaded_measured_and_refused_by_name(run, rows, start, table, tmp_path, global_seed):
+    import sentence_transformers  # which takes five seconds
+
     first, second = texts_of(rows)
     expected = [one.scores for one in run.predictor.classify(first, second)]
     run.predictor.save(tmp_path / "again")

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 import transformers
 
@@ -97,6 +96,8 @@ def test_the_head_is_a_linear_layer_on_the_mean_of_all_tokens(result):
 
 
 def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_name(result, global_seed):
+    import sentence_transformers  # which takes five seconds
+
     ours = bothways.load(result.model_directory, dtype="float32")
     with torch.inference_mode():
         head = ours.module.heads["classes"].output
@@ -114,6 +115,8 @@ def test_sentence_transformers_gives_its_scores_and_transformers_refuses_it_by_n
 
 @pytest.mark.slow
 def test_means_are_read_as_they_are_where_the_checkpoints_vectors_are(settings, folder, tmp_path, global_seed):
+    import sentence_transformers  # which takes five seconds
+
     checkpoint.save(replace(checkpoint.load(folder / "start"), normalized=False), tmp_path / "start")
     changed = replace(settings, model=tmp_path / "start", out=tmp_path / "run", epochs=0.5)
     model = bothways.load(run_task(changed).model_directory, dtype="float32")

@@ -163,8 +163,8 @@ def test_a_model_is_delivered_if_its_lead_on_dev_is_clearly_above_none(settings,
     scores = task.scoring.score_predictions(task.scoring.scored("dev", values))
     facts = {"dev": {NDCG: scores[NDCG], "rows": SIZES["dev"]}}
     kept = SeedResult(0, None, facts, {"dev": Score.of_scores("", scores, NDCG)}, None, None, {}, [])
-    selection = SimpleNamespace(kept=kept, baselines=[], scores=SimpleNamespace(folds=None))
-    line = refusal(task, selection)
+    encoder = SimpleNamespace(kept=kept, scores=SimpleNamespace(folds=None))
+    line = refusal(task, encoder, [])
     assert (line == "") == (kind == "best")
     if kind == "same":  # each query agrees with itself: the interval is that of so many queries alone
         low, high = difference_interval(0.0, np.zeros(200), SIZES["dev"])

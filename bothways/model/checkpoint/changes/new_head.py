@@ -13,7 +13,7 @@ from bothways.model.config import NO_POOLER, EncoderConfig
 from bothways.model.families import FAMILIES
 from bothways.model.heads import initialize_near_identity
 from bothways.model.model import Model, initialize
-from bothways.model.parameters import no_init, same_random_numbers
+from bothways.model.parameters import no_init
 
 
 def with_head(
@@ -56,7 +56,7 @@ def with_head(
         config = config.replace(num_hidden_layers=layers)
 
     size = num_outputs or len(labels)
-    with same_random_numbers():
+    with no_init():
         model = Model(config, {head: size})  # a pooler only if the head reads it
 
     # The head is drawn before the pooler, so that its first values do not depend on whether the pooler is known.
@@ -71,7 +71,8 @@ def with_head(
             initialize_near_identity(model.pooler)
 
     state = {name: value for name, value in checkpoint.model.state_dict().items() if name.startswith("encoder.")}
-    model.load_state_dict(state, strict=False)
+    missing, _ = model.load_state_dict(state, strict=False)
+    assert not any(name.startswith("encoder.") for name in missing), missing  # these would hold anything
     logger.info("; ".join(lines))
     return replace(
         checkpoint,
