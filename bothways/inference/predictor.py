@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Unpack, overload
 
 import numpy as np
@@ -27,7 +26,7 @@ from bothways.tasks.answer.decoding import (
 )
 from bothways.tasks.class_decoding import ClassDecoding, Prediction, check_min_score
 from bothways.tasks.decide.decoding import Decision
-from bothways.tasks.decide.questions import Choice, Options, Question
+from bothways.tasks.decide.questions import Choice, Options, Question, answers_of, statements_of
 from bothways.tasks.novelty import farthest, stored_scope
 from bothways.tasks.pooling import Pooling
 from bothways.tasks.tag.decoding import Entity, decode_entities, decode_word_tags
@@ -205,13 +204,8 @@ class Predictor(BasePredictor):
         from bothways.inference.statements import statement_scores
 
         texts, _, _ = read_one_or_many(texts)
-        statements = [question.statements for question in questions]
-        scores_NK = statement_scores(self.encoder, texts, [*chain.from_iterable(statements)], reading)
-        ends = np.cumsum([*map(len, statements)])[:-1]
-        return [
-            [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
-            for scores_K in scores_NK
-        ]
+        scores_NK = statement_scores(self.encoder, texts, statements_of(questions), reading)
+        return [answers_of(questions, scores_K) for scores_K in scores_NK]
 
     @overload
     def regress(self, texts: str, pairs: str | None = None, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]

@@ -117,6 +117,17 @@ class Levels(Question):
         return Decision.of(probabilities, 0.0, level=mean)
 
 
+def statements_of(questions: Iterable[Question]) -> list[str]:
+    """The statements of all these questions, one question after another."""
+    return [statement for question in questions for statement in question.statements]
+
+
+def answers_of(questions: Sequence[Question], scores_K: Scores) -> list[Decision]:
+    """The decision of each question, from the scores of their statements (`statements_of`)."""
+    ends = np.cumsum([len(question.statements) for question in questions])[:-1]
+    return [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
+
+
 def shares_of(scores_K: Scores, *, with_none: bool) -> tuple[NDArray[np.float64], float]:
     """The probability of each statement, and that none holds, if one holds at most.
 
