@@ -76,7 +76,7 @@ class ChoiceOfCriteria(Struct, kw_only=True, forbid_unknown_fields=True, tag_fie
         return Asked(one_of.question, partial(_choice, one_of=one_of, names=[*self.criteria]))
 
 
-class Score(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="score"):
+class ScoreOfCriteria(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="score"):
     """Which level of a scale fits, the lowest first."""
 
     criteria: Annotated[list[Json], Meta(description="a list of levels")]
@@ -125,7 +125,7 @@ def _score(decision: Decision, one_of: OneOf, levels: Sequence[Json]) -> dict[st
 KINDS: Mapping[str, type[Struct]] = {
     "noul": Noul,
     "choice": ChoiceOfCriteria,
-    "score": Score,
+    "score": ScoreOfCriteria,
 }
 
 
@@ -138,7 +138,7 @@ class SystemOneBody(ModelBody, kw_only=True, forbid_unknown_fields=True):
     model: Annotated[str, Meta(description="Name of the model.")]
     state: Annotated[Json, Meta(description=CONTENT)]
     questions: Annotated[
-        dict[str, Noul | ChoiceOfCriteria | Score],
+        dict[str, Noul | ChoiceOfCriteria | ScoreOfCriteria],
         Meta(description="a JSON object of 1 to 64 questions by name, each of the type noul, choice or score"),
     ]
     assets: Annotated[
