@@ -1,7 +1,8 @@
 """Bodies of requests as typed structs; the description of the routes (openapi.py) is made from the same structs.
 
 The docstring of a struct of a route is the summary of the route. Unknown fields are ignored, as in Text Embeddings
-Inference, and null is like an absent field. An empty input is status 400, any other mistake 422.
+Inference, and null is like an absent field; System One refuses both. An empty input is status 400, any other mistake
+422. The bodies of decisions are in decisions/.
 """
 
 import re

@@ -334,6 +334,13 @@ def test_messages_and_parts_are_read_as_their_text(client):
     assert client.post(OPENAI, CREATED | {"input": messages, "questions": asked}).json() == whole
 
 
+def test_descriptions_may_be_null_and_other_fields_of_openai_are_not_read(client):
+    choices = [{"value": "cat", "description": "a cat"}, {"value": "dog", "description": None}]
+    more = {"prompt_cache_key": "k", "safety_identifier": "s", "questions": [PICK | {"choices": choices}]}
+    plain = client.post(OPENAI, CREATED | {"questions": [PICK]})
+    assert plain.status == 200 and client.post(OPENAI, CREATED | more).json() == plain.json()
+
+
 def test_values_are_typed_and_booleans_have_the_score_of_the_question(client):
     values = [{"value": True}, {"value": False}]
     boolean = {"type": "choice", "instructions": PREDICATE["instructions"], "choices": values}

@@ -48,7 +48,7 @@ class ChoiceValue(Struct, kw_only=True):
     """An option of a choice. A string and a boolean are distinct: "true" is not true."""
 
     value: str | bool
-    description: str = ""
+    description: str | None = None
 
 
 class ChoiceOfValues(Struct, kw_only=True, tag_field="type", tag="choice"):
@@ -65,7 +65,7 @@ class ChoiceOfValues(Struct, kw_only=True, tag_field="type", tag="choice"):
         if len({(type(value), value) for value in values}) < len(values):
             raise InputError("a choice is given twice; give each choice once")
 
-        options = [(_name(choice.value), choice.description) for choice in self.choices]
+        options = [(_name(choice.value), choice.description or "") for choice in self.choices]
         one_of = OneOf.of(_instructions(self.instructions, place), options)
         return Asked(one_of.question, partial(_choice, name=self.name, one_of=one_of, values=values))
 
@@ -74,7 +74,7 @@ class LabelledLevel(Struct, kw_only=True):
     """A level of a scale."""
 
     label: str
-    description: str = ""
+    description: str | None = None
 
 
 class ScoreOfLevels(Struct, kw_only=True, tag_field="type", tag="score"):
@@ -87,7 +87,7 @@ class ScoreOfLevels(Struct, kw_only=True, tag_field="type", tag="score"):
     def asked(self, place: Place) -> Asked:
         if not 1 <= len(self.levels) <= MOST_OPTIONS:
             raise InputError(f"{len(self.levels):,} levels; give 1 to {MOST_OPTIONS}")
-        options = [(level.label, level.description) for level in self.levels]
+        options = [(level.label, level.description or "") for level in self.levels]
         one_of = OneOf.of(_instructions(self.instructions, place), options)
         labels = [level.label for level in self.levels]
         return Asked(one_of.question, partial(_score, name=self.name, one_of=one_of, labels=labels))
