@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Unpack, overload
 
 import numpy as np
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
     from bothways.measure.report.attention_map import AttentionWeights
     from bothways.tasks.decide.decoding import Decision
-    from bothways.tasks.decide.questions import Options, Question
+    from bothways.tasks.decide.questions import AskedQuestion, Options
     from bothways.tasks.fill.decoding import Guess
 
 
@@ -190,30 +189,26 @@ class Predictor(BasePredictor):
             model.decide("My parcel never came.", ["delivery", "billing", "returns"]).label
             model.decide(texts, {"refund": "asks for money back", "praise": "is happy"}, none=False)
         """
-        from bothways.tasks.decide.questions import Choice
+        from bothways.tasks.decide.questions import OneOf
 
         texts, _, is_single = read_one_or_many(texts)
-        choice = Choice.of(options, question, none=none)
+        choice = OneOf.of(options, question, none=none)
         decisions = [answers[0] for answers in self.decide_each(texts, [choice], **reading)]
         return decisions[0] if is_single else decisions
 
     def decide_each(
-        self, texts: Texts, questions: Sequence[Question], **reading: Unpack[ReadOptions]
+        self, texts: Texts, questions: Sequence[AskedQuestion], **reading: Unpack[ReadOptions]
     ) -> list[list[Decision]]:
         """The answers to several questions about each text, which is read once for all of them.
 
-        questions: Choice, YesNo or Levels (bothways.tasks.decide.questions).
+        questions: OneOf, YesNo or Levels (bothways.tasks.decide.questions).
         """
         from bothways.inference.statements import statement_scores
+        from bothways.tasks.decide.questions import answers_of, statements_of
 
         texts, _, _ = read_one_or_many(texts)
-        statements = [question.statements for question in questions]
-        scores_NK = statement_scores(self.encoder, texts, [*chain.from_iterable(statements)], reading)
-        ends = np.cumsum([*map(len, statements)])[:-1]
-        return [
-            [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
-            for scores_K in scores_NK
-        ]
+        scores_NK = statement_scores(self.encoder, texts, statements_of(questions), reading)
+        return [answers_of(questions, scores_K) for scores_K in scores_NK]
 
     @overload
     def regress(self, texts: str, pairs: str | None = None, **options: Unpack[ReadOptions]) -> float: ...  # type: ignore[overload-overlap]

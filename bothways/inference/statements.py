@@ -47,8 +47,8 @@ def need_head(backend: TokenBackend) -> StatementHead:
     head = backend.description.statements
     if head is None:
         raise InputError(
-            "the model does not decide among options that are named when one asks; use bothways-en, or fine-tune one: "
-            "bothways finetune decide"
+            "the model does not decide among options that are named when one asks; use bothways-en, or fine-tune a "
+            "classifier for these options: bothways finetune classify"
         )
     return head
 

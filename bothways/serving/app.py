@@ -25,6 +25,11 @@ from bothways.serving.request import ModelRequest, read_body
 from bothways.serving.served_model import ServedModel
 from bothways.tasks import TASKS, task_routes
 
+SAME_ABILITY = {  # routes of other servers, and our route that needs the same of a model
+    "/v1/embeddings": "/embed",
+    "/v1/systemone": "/decide",
+    "/v1/decisions": "/decide",
+}
 MEDIA_TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -140,19 +145,20 @@ class Site:
 
     def endpoint(self, path: str, post: Post) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of a route: read the body, choose the model, answer."""
-        needed = "embed" if path == "/v1/embeddings" else path.strip("/")
+        needed = SAME_ABILITY.get(path, path).strip("/")
 
         async def respond(request: Request) -> Response:
             metrics: RequestMetrics = request.scope[METRICS]
 
             async def handle() -> Response:
-                given = await read_body(request, self.limits)
-                served = self.choose(request.path_params.get("model", given.get("model")))
+                # The model of the path comes before the model of the body.
+                given = {**await read_body(request, self.limits), **request.path_params}
+                body = as_body(post.body, given) if post.body.is_read_first else None
+                served = self.choose(given.get("model"))
                 metrics.model = served.name
                 served.need(needed, self.models.values())
 
-                # Fields are read after the model is chosen: a client with the wrong model learns that first.
-                body = as_body(post.body, given)
+                body = body or as_body(post.body, given)
                 model_request = ModelRequest(http=request, body=body, served=served, metrics=metrics)
                 content = await post.handle(model_request)
                 return await large_response(content, model_request.headers)

@@ -1,12 +1,13 @@
 """Bodies of requests as typed structs; the description of the routes (openapi.py) is made from the same structs.
 
 The docstring of a struct of a route is the summary of the route. Unknown fields are ignored, as in Text Embeddings
-Inference, and null is like an absent field. An empty input is status 400, any other mistake 422.
+Inference, and null is like an absent field; System One refuses both. An empty input is status 400, any other mistake
+422. The bodies of decisions are in decisions/.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,24 +25,39 @@ ERROR_TYPES = {
 }
 MOST_HITS = 100
 SCHEMAS = "#/components/schemas/"  # where OpenAPI has the schemas of structs, by their names
+Place = tuple[str | int, ...]
+Mistake = Literal["missing", "extra_forbidden", "value_error"]
 
 
 class Refusal(InputError):
-    """A request that is refused: status, message, type of the error, further headers."""
+    """A request that is refused: status, message, type of the error, further headers.
+
+    place: the keys and indices that lead to the mistake in the body.
+    mistake: its kind, in the words of pydantic.
+    """
 
     def __init__(
-        self, status: int, message: str, error_type: str = "", headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        error_type: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        place: Place = (),
+        mistake: Mistake = "value_error",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.error_type = error_type or ERROR_TYPES.get(status, "Validation")
         self.headers = dict(headers or {})
+        self.place = place
+        self.mistake = mistake
 
 
-def wrong(field: str, value: Any, expected: str) -> Refusal:
+def wrong(field: str, value: Any, expected: str, place: Place = ()) -> Refusal:
     if value is None:
-        return Refusal(422, f"`{field}` is missing; it must be {expected}")
-    return Refusal(422, f"`{field}` ({shorten(repr(value), 40)}) must be {expected}")
+        return Refusal(422, f"`{field}` is missing; it must be {expected}", place=place, mistake="missing")
+    return Refusal(422, f"`{field}` ({shorten(repr(value), 40)}) must be {expected}", place=place)
 
 
 # --- types of fields: a type that is a list has a description, which messages and the page of the routes show ---------
@@ -71,7 +87,13 @@ Pair = Annotated[list[str], Meta(min_length=2, max_length=2)]
 
 
 class Body(Struct, kw_only=True):
-    """A body of a route."""
+    """A body of a route.
+
+    is_read_first: whether its fields are read before the model is chosen. By default they are read after it: a client
+    with the wrong model learns that first.
+    """
+
+    is_read_first: ClassVar[bool] = False
 
     @classmethod
     def prepare(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -326,35 +348,54 @@ def route_body(route: Route) -> type[ItemsBody]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 AnyBody = TypeVar("AnyBody", bound=Body)
+AnyStruct = TypeVar("AnyStruct", bound=Struct)
 
 
 def as_body(kind: type[AnyBody], given: Mapping[str, Any]) -> AnyBody:
     """The body of a route from its JSON. Refusal if a field is wrong."""
-    fields = {name: value for name, value in kind.prepare(given).items() if value is not None}
+    return as_struct(kind, kind.prepare(given))
+
+
+def as_struct(kind: type[AnyStruct], given: Mapping[str, Any], within: Place = ()) -> AnyStruct:
+    """A struct from its JSON, which is at the place `within` of a body. Refusal if a field is wrong."""
+    fields = {name: value for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(kind, fields, str(error)) from None
+        raise _refusal(kind, fields, str(error), within) from None
 
 
-def _refusal(kind: type[Struct], fields: Mapping[str, Any], message: str) -> Refusal:
+def _refusal(kind: type[Struct], fields: Mapping[str, Any], message: str, within: Place) -> Refusal:
     """One line for a message of msgspec, such as "Expected `str`, got `int` - at `$.inputs[0].question`"."""
     reason, _, path = message.partition(" - at `$")
-    missing = re.findall("required field `(.+)`", reason)
-    steps = re.findall(r"\w+", path) + missing
+    # msgspec does not name the key of an object with any keys: `$.options[...]`.
+    path = path.partition("[...]")[0]
+    named = re.findall("(?:required|unknown) field `(.+)`", reason)
+    steps = re.findall(r"\w+", path) + named
 
     value: Any = fields
+    place: Place = within
     for step in steps:
-        value = value[int(step)] if isinstance(value, list) else value.get(step)
-    place = ".".join([path.strip(".`"), *missing]).lstrip(".")
+        key = int(step) if isinstance(value, list) else step
+        value = value[key] if isinstance(value, list) else value.get(key)
+        place = (*place, key)
+    shown = ".".join(filter(None, [place_name(within), path.strip(".`"), *named]))
 
+    if "unknown field" in reason:
+        return Refusal(422, f"`{shorten(shown, 60)}` is no field here", place=place, mistake="extra_forbidden")
     field = next(step for step in reversed(steps) if not step.isdigit())
     expected = form(_properties(kind)[field])
     if field != steps[-1]:
-        return Refusal(422, f"`{place}` ({shorten(repr(value), 40)}) is wrong; `{field}` must be {expected}")
+        wrong_value = shorten(repr(value), 40)
+        return Refusal(422, f"`{shown}` ({wrong_value}) is wrong; `{field}` must be {expected}", place=place)
     if reason.endswith("of length >= 1"):
-        return Refusal(400, f"`{place}` is empty; give at least one")
-    return wrong(place, value, expected)
+        return Refusal(400, f"`{shown}` is empty; give at least one", place=place)
+    return wrong(shown, value, expected, place)
+
+
+def place_name(place: Place) -> str:
+    """A place for messages: `questions.tone.criteria`."""
+    return ".".join(shorten(str(key), 30) for key in place)
 
 
 def schemas(kinds: Iterable[type[Struct]]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:

@@ -7,6 +7,7 @@ from typing import Any
 from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
+from bothways.inference.statements import statement_scores as score_statements
 from bothways.tasks.task import Item, firsts
 from bothways.tasks.windows import Long
 
@@ -39,6 +40,13 @@ def embed(model: Predictor, items: Sequence[Item], reading: ReadOptions, *, norm
 def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> Sequence[Any]:
     """A vector per token of each text, float32 [S, H]."""
     return model.hidden_states(firsts(items), **reading)
+
+
+def statement_scores(
+    model: Predictor, items: Sequence[Item], reading: ReadOptions, *, statements: tuple[str, ...]
+) -> Sequence[Any]:
+    """The score of each statement for each text, float32 [K]."""
+    return [*score_statements(model.encoder, firsts(items), statements, reading)]
 
 
 def attention(

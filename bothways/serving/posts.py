@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bothways.serving import bodies, handlers
+from bothways.serving.decisions.handler import decide
+from bothways.serving.decisions.openai_beta import DecisionsBody
+from bothways.serving.decisions.own import DecideBody
+from bothways.serving.decisions.system_one import SystemOneBody
 from bothways.serving.request import ModelRequest
 from bothways.tasks import task_routes
 from bothways.tasks.task import LIST, OBJECT, Route, Schema
@@ -41,5 +45,8 @@ POSTS: dict[str, Post] = {
     "/decode": Post(bodies.DecodeBody, TEXTS, handlers.decode),
     **{route.path: Post.of(route) for route in task_routes()},
     "/attention": Post(bodies.AttentionBody, OBJECT, handlers.attention),
+    "/decide": Post(DecideBody, OBJECT, decide),
+    "/v1/systemone": Post(SystemOneBody, OBJECT, decide),
+    "/v1/decisions": Post(DecisionsBody, OBJECT, decide),
     "/v1/embeddings": Post(bodies.EmbeddingsBody, OBJECT, handlers.embeddings),
 }

@@ -23,6 +23,7 @@ LARGE_ANSWER = 50_000  # values; more are encoded in a thread
 LONGEST_RETRY = 60  # seconds
 CLOSE = {"connection": "close"}  # headers of an answer to a request that is not read to its end
 LEFT = 499  # the status in the log if the client has left
+SYSTEM_ONE_PATHS = re.compile(r"(/models/[^/]*)?/v1/systemone", re.DOTALL)  # whose errors have FastAPI's form
 OPENAI_PATHS = re.compile(r"(/models/[^/]*)?/(v1(/.*)?|embeddings)", re.DOTALL)  # whose errors have OpenAI's form
 
 
@@ -54,11 +55,20 @@ def error_response(error: Refusal, path: str) -> Response:
     """The answer for an error: one line, in the form that clients of this path expect."""
     message = " ".join(str(error).split())
     content: dict[str, Any]
-    if OPENAI_PATHS.fullmatch(path):
+    if SYSTEM_ONE_PATHS.fullmatch(path):
+        content = _as_fastapi(error, message)
+    elif OPENAI_PATHS.fullmatch(path):
         content = {"message": message, "code": error.status, "type": error.error_type}
     else:
         content = {"error": message, "error_type": error.error_type}
     return json_response(content, status=error.status, headers=error.headers)
+
+
+def _as_fastapi(error: Refusal, message: str) -> dict[str, Any]:
+    """An error in FastAPI's form, as transformers' server has it: of a wrong body, with the place of the mistake."""
+    if error.status == 422:
+        return {"detail": [{"loc": ["body", *error.place], "msg": message, "type": error.mistake}]}
+    return {"detail": message, "error": message, "error_type": error.error_type}
 
 
 def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

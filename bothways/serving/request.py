@@ -75,15 +75,18 @@ class ModelRequest:
     metrics: RequestMetrics
     headers: dict[str, str] = field(default_factory=dict)
 
-    async def run(self, compute: Callable[..., Any], items: Sequence[Item], **options: Any) -> list[Any]:
+    async def run(
+        self, compute: Callable[..., Any], items: Sequence[Item], *, with_each: Sequence[str] = (), **options: Any
+    ) -> list[Any]:
         """The results of a function of calls.py for these texts, computed with the texts of other requests.
 
         compute: the function.
         items: texts, or pairs of texts.
+        with_each: what is read with each of them, for the number of tokens.
         options: of the function; texts of other requests share a batch if their options are equal.
         """
         call = Call(compute, self._long(), tuple(sorted(options.items())))
-        tokens = await self.count_tokens(items)
+        tokens = await self.count_tokens(items, with_each)
         num_truncated = self.served.count_truncated(items, tokens, call)
         if num_truncated:
             self.headers[TRUNCATED] = str(num_truncated)
@@ -95,16 +98,16 @@ class ModelRequest:
         self.metrics.add_batches(waited=queued.began - queued.arrived, computed=queued.seconds)
         return results
 
-    async def count_tokens(self, items: Sequence[Item]) -> list[int]:
-        """Tokens of each text. Refusal if they are more than is allowed, before any are counted if there are too many
-        texts. Long texts are counted in a thread."""
+    async def count_tokens(self, items: Sequence[Item], with_each: Sequence[str] = ()) -> list[int]:
+        """Tokens of each text and of what is read with it. Refusal if they are more than is allowed, before any are
+        counted if there are too many texts. Long texts are counted in a thread."""
         self.served.check_number(items)
-        num_characters = 0
+        num_characters = sum(map(len, with_each))
         for text, second_text in items:
             num_characters += len(text) + len(second_text or "")
         if num_characters > LONG_TEXT:
-            return await asyncio.to_thread(self.served.count_tokens, items)
-        return self.served.count_tokens(items)
+            return await asyncio.to_thread(self.served.count_tokens, items, with_each)
+        return self.served.count_tokens(items, with_each)
 
     def _long(self) -> Long | None:
         """How long texts are read, if the body says so."""

@@ -20,6 +20,7 @@ from bothways.tasks.windows import is_truncated
 
 CHARACTERS_PER_TOKEN = 4  # of models without vectors, whose tokens are not counted
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]; the second [SEP] of a pair is not counted
+DECIDE = "decide"  # the route of models with a head of statements, which any other head may stand beside
 VECTOR_ROUTES = (
     "embed",
     "embed_all",
@@ -79,6 +80,8 @@ class ServedModel:
         names = [*VECTOR_ROUTES] if self.fingerprint else []
         # A set, as several tasks share a route.
         names += {entry.load().route.strip("/") for entry in self._entries()}
+        if self.model.description.statements is not None:
+            names.append(DECIDE)
         if not self.cannot_rank:
             names.append("rerank")
 
@@ -137,6 +140,10 @@ class ServedModel:
         """Why the model does not answer a route, and a way to a model that does. models: of the server."""
         if route == "rerank":
             return self.cannot_rank, "name a model of vectors, or one of pairs with one or two labels"
+
+        if route == DECIDE:
+            remedy = "name a model that has it, such as bothways-en"
+            return "has no head of statements", remedy
 
         # Our tasks, then tasks of other packages, which TASKS finds by name but does not list.
         for name in dict.fromkeys((*TASKS, *(other.model.task for other in models))):
@@ -219,11 +226,17 @@ class ServedModel:
         if total > self.limits.queue_tokens:
             raise Refusal(413, f"the request has {total:,} ids, more than the {self.limits.queue_tokens:,} allowed")
 
-    def count_tokens(self, items: Sequence[Item]) -> list[int]:
-        """Tokens of each text (or pair), special tokens included. Refusal if a text is empty or too long, or the texts
-        or their tokens are too many."""
+    def count_tokens(self, items: Sequence[Item], with_each: Sequence[str] = ()) -> list[int]:
+        """Tokens of each text (or pair) and of what is read with it, special tokens included.
+
+        items: the texts.
+        with_each: what is read with each of them.
+
+        Refusal if a text is empty or too long, or the texts or their tokens are too many.
+        """
         limits = self.limits
         self.check_number(items)
+        num_with_each = sum(self._length(text) + SPECIAL_TOKENS for text in with_each)
 
         counts = []
         for number, item in enumerate(items):
@@ -233,7 +246,7 @@ class ServedModel:
             if count > limits.max_text_tokens:
                 most = f"the {limits.max_text_tokens:,} that are allowed; shorten it"
                 raise Refusal(413, f"text {number} (counted from 0) has {count:,} tokens, more than {most}")
-            counts.append(count)
+            counts.append(count + num_with_each)
 
         if sum(counts) > limits.queue_tokens:
             most = f"the {limits.queue_tokens:,} that may wait; send fewer"

@@ -16,7 +16,7 @@ from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.statement_head import StatementHead
 from bothways.model.statements import StatementModel
-from bothways.tasks.decide.questions import Choice, Levels, YesNo
+from bothways.tasks.decide.questions import Levels, OneOf, YesNo
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 TEXTS = ["the rate of the cat", "a", "the dog, the cat and the rate of a dog!", "", "a dog", "the rate of the cat"]
@@ -63,7 +63,7 @@ def test_a_decision_is_the_same_bits_whatever_else_is_asked_and_read(model):
     assert model.decide(TEXTS, OPTIONS)[2] == expected
     assert model.decide([*TEXTS] * 20, OPTIONS)[2] == expected
 
-    questions = [YesNo("is it a dog?"), Choice.of(OPTIONS), Levels(("a", "the", "rate"), "cat")]
+    questions = [YesNo("is it a dog?"), OneOf.of(OPTIONS), Levels(("a", "the", "rate"), "cat")]
     alone = [model.decide_each([text], [question])[0][0] for question in questions]
     assert model.decide_each([text], questions)[0] == alone
     assert model.decide_each([text], questions[::-1])[0] == alone[::-1]

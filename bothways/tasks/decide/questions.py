@@ -30,7 +30,7 @@ Description: TypeAlias = str | Sequence[str]  # of an option: one, or several of
 Options: TypeAlias = Iterable[str] | Mapping[str, Description]
 
 
-class Question(ABC):
+class AskedQuestion(ABC):
     """What is asked about a text.
 
     statements: whose scores answer it, each a few words.
@@ -46,7 +46,7 @@ class Question(ABC):
 
 
 @dataclass(frozen=True)
-class Choice(Question):
+class OneOf(AskedQuestion):
     """Which option fits.
 
     options: what each option is called, and its descriptions.
@@ -59,12 +59,12 @@ class Choice(Question):
     none: bool = True
 
     @staticmethod
-    def of(options: Options, text: str = "", *, none: bool = True) -> Choice:
+    def of(options: Options, text: str = "", *, none: bool = True) -> OneOf:
         """options: names, which describe themselves; or names with one description or several.
 
         InputError for no options, equal names or an empty description."""
         read = read_options(options)
-        return Choice(read, text.strip(), none)
+        return OneOf(read, text.strip(), none)
 
     @property
     def statements(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Choice(Question):
 
 
 @dataclass(frozen=True)
-class YesNo(Question):
+class YesNo(AskedQuestion):
     """Whether a statement, or the answer to a question, is true."""
 
     text: str
@@ -100,7 +100,7 @@ class YesNo(Question):
 
 
 @dataclass(frozen=True)
-class Levels(Question):
+class Levels(AskedQuestion):
     """How much, on a scale of ordered levels, the lowest first."""
 
     levels: tuple[str, ...]
@@ -115,6 +115,17 @@ class Levels(Question):
         probabilities = dict(zip(self.levels, shares.tolist(), strict=True))
         mean = float(np.dot(shares, np.arange(len(shares))))
         return Decision.of(probabilities, 0.0, level=mean)
+
+
+def statements_of(questions: Iterable[AskedQuestion]) -> list[str]:
+    """The statements of all these questions, one question after another."""
+    return [statement for question in questions for statement in question.statements]
+
+
+def answers_of(questions: Sequence[AskedQuestion], scores_K: Scores) -> list[Decision]:
+    """The decision of each question, from the scores of their statements (`statements_of`)."""
+    ends = np.cumsum([len(question.statements) for question in questions])[:-1]
+    return [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
 
 
 def shares_of(scores_K: Scores, *, with_none: bool) -> tuple[NDArray[np.float64], float]:

@@ -7,14 +7,14 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.tasks.decide.decoding import Decision
-from bothways.tasks.decide.questions import Choice, Levels, YesNo
+from bothways.tasks.decide.questions import Levels, OneOf, YesNo
 
 SCORES = np.array([1.5, -0.5, 0.25, -3.0], np.float32)
 NAMES = ["delivery", "billing", "returns", "praise"]
 
 
 def decide(names=NAMES, scores=SCORES, **options):
-    return Choice.of(names, **options).answer(scores)
+    return OneOf.of(names, **options).answer(scores)
 
 
 def test_a_choice_follows_from_the_odds():
@@ -54,7 +54,7 @@ def test_further_options_leave_the_odds_of_the_others():
 def test_an_option_with_several_descriptions_has_the_sum_of_them():
     apart = decide().probabilities
     options = {"shop": ["delivery", "billing"], "returns": "returns", "praise": ["praise"]}
-    merged = Choice.of(options)
+    merged = OneOf.of(options)
     assert merged.statements == ("delivery", "billing", "returns", "praise")
     probabilities = merged.answer(SCORES).probabilities
     assert probabilities["shop"] == pytest.approx(apart["delivery"] + apart["billing"])
@@ -67,7 +67,7 @@ def test_equal_options_go_by_their_names_not_their_order():
 
 
 def test_a_question_is_read_before_each_option():
-    assert Choice.of(["a", "b"], " Which? ").statements == ("Which? a", "Which? b")
+    assert OneOf.of(["a", "b"], " Which? ").statements == ("Which? a", "Which? b")
     assert Levels(("low", "high"), "How?").statements == ("How? low", "How? high")
     assert YesNo("Is it late?").statements == ("Is it late?",)
 
@@ -107,7 +107,7 @@ def test_extreme_scores_are_numbers():
 )
 def test_options_that_cannot_be_told_apart_are_an_error(options, message):
     with pytest.raises(InputError, match=message):
-        Choice.of(options)
+        OneOf.of(options)
 
 
 def test_a_decision_prints_itself():

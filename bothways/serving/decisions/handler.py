@@ -1,0 +1,35 @@
+"""The handler of the routes that decide: each text is read once for all questions about it."""
+
+from typing import Any
+
+from bothways.serving import calls
+from bothways.serving.decisions.asked import Asking
+from bothways.serving.request import ModelRequest
+from bothways.tasks.decide.questions import answers_of, statements_of
+
+
+async def decide(request: ModelRequest) -> Any:
+    """The answer to each question about each text.
+
+    The queue computes the scores of statements, since requests with equal statements can share a batch. Decisions
+    follow from the scores here.
+    """
+    body: Asking = request.body
+    texts = body.read_texts()
+    asked = body.asked()
+    questions = [one.question for one in asked]
+    statements = statements_of(questions)
+
+    scores_NK = await request.run(
+        calls.statement_scores,
+        [(text, None) for text in texts],
+        # A statement of several questions is read once.
+        with_each=[*dict.fromkeys(statements)],
+        statements=tuple(statements),
+    )
+
+    answers = []
+    for scores_K in scores_NK:
+        decisions = answers_of(questions, scores_K)
+        answers.append([one.answer(decision) for one, decision in zip(asked, decisions, strict=True)])
+    return body.reply(answers, request.served.name, request.metrics.tokens)
