@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from bothways.base.errors import InputError
 
@@ -79,12 +80,16 @@ class StatementHead:
             tensors[f"{name}.{UP}"] = up_OR
         stored = {name: np.ascontiguousarray(values, np.float16) for name, values in tensors.items()}
         stored["scalars"] = np.array([self.bias, self.cosine_scale], np.float32)
-        save_file(stored, directory / STATEMENTS)
+        # As bytes: save_file would restrict the file to its owner.
+        (directory / STATEMENTS).write_bytes(save(stored))
 
     @staticmethod
     def read(file: Path, hidden_size: int) -> StatementHead:
-        """The head and adapter in a file. InputError if they are not for an encoder of this size."""
-        stored = {name: values.astype(np.float32) for name, values in load_file(file).items()}
+        """The head and adapter in a file. InputError if it is broken, or for an encoder of another size."""
+        try:
+            stored = {name: values.astype(np.float32) for name, values in load_file(file).items()}
+        except (OSError, ValueError, SafetensorError) as error:
+            raise InputError(f"{file}: broken ({error}); copy it again, or delete it") from None
         if missing := sorted({*PARTS} - {*stored}):
             raise InputError(f"{file}: {', '.join(missing)} missing; it is not the head of statements")
         if stored[PROJECTION].shape != (hidden_size, hidden_size):

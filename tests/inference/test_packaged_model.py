@@ -62,6 +62,18 @@ def test_it_predicts_which_sentence_follows(model):
     assert (model.is_next(firsts, rights) > model.is_next(firsts, wrongs)).all()
 
 
+def test_it_decides_among_options_that_it_has_not_seen(model):
+    options = ["delivery", "billing", "returns"]
+    texts = ["My parcel never came.", "The invoice is wrong, I was charged twice.", "I want to send this back."]
+    decisions = model.decide(texts, options, none=False)
+    assert [decision.label for decision in decisions[:2]] == options[:2]
+    assert (
+        model.decide("The stock market fell on Monday.", ["a football match", "finance"], none=False).label == "finance"
+    )
+    head = pretrained.locate("bothways-en") / "statements.safetensors"
+    assert head.stat().st_size < 1 << 20
+
+
 def test_vectors_of_the_same_meaning_are_close(model):
     vectors = model.embed(["A cat sat on the mat.", "A kitten lay on the rug.", "Interest rates rose again."])
     assert vectors[0] @ vectors[1] > 0.4 > vectors[0] @ vectors[2] + 0.2

@@ -137,8 +137,12 @@ def test_a_head_is_read_as_it_was_written(adapted, tmp_path):
         for one, other in zip(again.products[name], products, strict=True):
             np.testing.assert_array_equal(one, other)
 
+    file = tmp_path / "statements.safetensors"
     with pytest.raises(InputError, match="hidden size"):
-        StatementHead.read(tmp_path / "statements.safetensors", 128)
+        StatementHead.read(file, 128)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(InputError, match="broken"):
+        StatementHead.read(file, 64)
 
 
 def test_the_head_computes_in_numpy_what_it_computes_in_torch(adapted):
