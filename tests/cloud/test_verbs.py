@@ -15,6 +15,10 @@ import bothways
 from bothways.base.paths import as_path
 from bothways.cli.main import main
 from bothways.cli.verbs import VERBS
+from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.contents import Checkpoint, new_model
+from bothways.model.config import EncoderConfig
+from bothways.model.statements import StatementModel
 from bothways.search.spaces import files_state
 from bothways.serving.server import prepare
 from bothways.settings import Classify, Pretrain, Serve
@@ -43,6 +47,7 @@ COMMANDS = {
     ("predict", "model"): ["predict {}/run texts.csv", "predict {}/run texts.csv -o {out}.csv --json"],
     ("embed", "model"): ["embed {}/run texts.csv -o {out}.npy --json"],
     ("fill", "model"): ['fill {}/bert "a [MASK] b" --json'],
+    ("decide", "model"): ['decide {}/deciding "a good film" --options good,bad --json'],
     ("evaluate", "model"): ["evaluate {}/run rows.csv --json", "evaluate {}/bert corpus.txt --json"],
     ("evaluate", "rerank"): ["evaluate bothways-en beir --how words --rerank {}/run --json"],
     ("check", "model"): ["check rows.csv --model {}/run --json"],
@@ -128,9 +133,18 @@ def places(made):
     for task, out, file in (("tag", "tagger", "tags.jsonl"), ("answer", "answers", "asked.jsonl")):
         data = made / file
         bothways.finetune(data, task=task, model=made / "bert", out=made / out, dev=data, **options)
+    save_deciding(made / "deciding", checkpoint.load(made / "bert" / "model").tokenizer)
     main(["unpack", "bothways-en-static", "-o", str(made / "static")])
     main(["index", str(made / "texts.csv"), "--no-encoder", "-o", str(made / "index")])
     return made
+
+
+def save_deciding(directory, tokenizer):
+    """A random model that decides."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = EncoderConfig(vocab_size=len(tokenizer), **sizes, max_position_embeddings=64)
+    head = StatementModel(config, rank=2).to_head()
+    checkpoint.save(Checkpoint(new_model(config, {}, seed=0), tokenizer, statements=head), directory)
 
 
 @pytest.fixture
@@ -183,6 +197,7 @@ EACH_WAY = (
     "info {}/run {}/again --json",
     "predict {}/run texts.csv",
     "embed {}/run texts.csv -o {out}.npy --json",
+    'decide {}/deciding "a good film" --options good,bad --json',
     "merge {}/adapter -o {out} --json",
     f"pretrain corpus.txt --tokenizer {{}}/bert/model/tokenizer.json -o {{out}} --model tiny {SHORT}",
     "index texts.csv --no-encoder --static {}/static -o {out} --json",
