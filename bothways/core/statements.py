@@ -71,6 +71,6 @@ class CoreAdapter:
 
 def padded(values: Array, rows: int, columns: int) -> Array:
     """A matrix with zeros behind its rows and columns."""
-    whole = np.zeros((rows, columns), np.float32)
-    whole[: values.shape[0], : values.shape[1]] = values
-    return whole
+    larger = np.zeros((rows, columns), np.float32)
+    larger[: values.shape[0], : values.shape[1]] = values
+    return larger

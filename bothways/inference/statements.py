@@ -14,7 +14,7 @@ from bothways.inference.backends.tokens import TokenBackend, expanded
 from bothways.inference.reading import ReadOptions, Rows, run_options, showing
 from bothways.model.statement_head import STATEMENT_TOKENS, StatementHead
 from bothways.text.statements import StatementBatch
-from bothways.text.token_windows import TokenWindows
+from bothways.text.token_windows import TokenWindows, distinct
 
 BATCH_TOKENS = 2048  # of texts and statements together
 
@@ -27,7 +27,7 @@ def statement_scores(
     InputError for a model without the head, and for a statement that is too long.
     """
     head = need_head(backend)
-    places, different = places_of(statements)
+    different, places = distinct(statements)
     tokens = statement_tokens(backend, different)
 
     windows, rows = backend.token_windows(texts, None, options)
@@ -53,13 +53,6 @@ def need_head(backend: TokenBackend) -> StatementHead:
     return head
 
 
-def places_of(statements: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The different statements, and for each statement its number among them."""
-    numbers: dict[str, int] = {}
-    places = [numbers.setdefault(statement, len(numbers)) for statement in statements]
-    return places, [*numbers]
-
-
 def statement_tokens(backend: TokenBackend, statements: Sequence[str]) -> list[list[int]]:
     """The ids of each statement, special tokens included. InputError for one that is too long."""
     most = min(STATEMENT_TOKENS, backend.config.max_position_embeddings)
@@ -82,7 +75,8 @@ def batches(windows: TokenWindows, statement_tokens: int, limit: int) -> Iterato
     for number, length in enumerate(windows.lengths.tolist()):
         if batch and size + length + statement_tokens > limit:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(number)
         size += length + statement_tokens
     if batch:

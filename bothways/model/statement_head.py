@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ class StatementHead:
 
         Each statement is a product of its own, so that the others do not change a bit."""
         vectors_K1H = statements_KH[:, None].astype(np.float64)
-        projected_K1H = vectors_K1H @ self.projection_HH.T.astype(np.float64) + self.shift_H
+        projected_K1H = vectors_K1H @ self.exact_projection.T + self.shift_H
         lengths_K = np.sqrt((projected_K1H**2).sum((1, 2)))
         text_H = text_H.astype(np.float64)
         text_H = text_H / np.sqrt((text_H**2).sum())
@@ -64,6 +65,11 @@ class StatementHead:
         linear_K = (vectors_K1H * self.weight_H).sum((1, 2))
         scores_K: Array = (self.cosine_scale * cosines_K + linear_K + self.bias).astype(np.float32)
         return scores_K
+
+    @cached_property
+    def exact_projection(self) -> NDArray[np.float64]:
+        """The projection for sums in float64, [H, H]; made once, not for each text."""
+        return self.projection_HH.astype(np.float64)
 
     # --- files --------------------------------------------------------------------------------------------------------
 

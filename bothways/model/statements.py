@@ -10,7 +10,6 @@ size, A heads of size D, R rank of the adapter.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -144,7 +143,6 @@ class StatementTensors:
 
     @staticmethod
     def of(batch: StatementBatch, device: torch.device) -> StatementTensors:
-        """InputError for a text without tokens."""
         first_parts = batch.first_parts
         is_text_P = np.zeros(len(batch.lengths_P), bool)
         is_text_P[first_parts[:-1]] = True
@@ -225,8 +223,8 @@ def by_rows(linear: nn.Module, x_UI: Tensor) -> Tensor:
     """A linear layer whose product has a multiple of ROWS rows on a CPU, so that a row has the same bits in each."""
     missing = -len(x_UI) % ROWS
     if x_UI.device.type != "cpu" or not missing or torch.is_grad_enabled():
-        whole: Tensor = linear(x_UI)
-        return whole
+        outputs_UO: Tensor = linear(x_UI)
+        return outputs_UO
     padded: Tensor = linear(torch.cat([x_UI, x_UI.new_zeros(missing, x_UI.shape[1])]))
     return padded[: len(x_UI)]
 
@@ -264,7 +262,8 @@ def attend_statements(
     """Attention of each statement to its text and to itself, [U, A, D]. Statements of one text and one length are
     computed together: of each, the products have the same shapes whatever the others are."""
     q_UAD = qkv[0]
-    places, attended = [], []
+    places = []
+    attended = []
     for first, last, groups in batch.runs:
         k_ASD, v_ASD = (x_TAD[first:last].transpose(0, 1) for x_TAD in (k_TAD, v_TAD))
         for places_kL in groups:
@@ -300,7 +299,7 @@ def finish(layer: Layer, x_UH: Tensor, attended_UH: Tensor, thin: nn.Module | No
 
 def states_of(encoder: Encoder, batch: StatementBatch, adapter: StatementModel | None) -> Tensor:
     """The last hidden states [T, H] of all tokens of a batch, for inference."""
-    with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
+    with torch.no_grad():
         tensors = StatementTensors.of(batch, encoder.embeddings.words.weight.device)
         x_TH, x_UH = read_statements(encoder, tensors, adapter)
         states = x_TH.new_empty(len(batch.ids_T), x_TH.shape[1])

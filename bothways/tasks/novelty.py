@@ -41,8 +41,8 @@ def stored_scope(model: Description) -> Scope:
 
     if model.scope is None and model.model_type == TfidfFormat.model_type:
         raise InputError(
-            "a TF-IDF model does not know what its training texts are like (in_scope); load the encoder beside it, "
-            f"RUN/{ENCODER}, or use min_score"
+            "a TF-IDF model does not know what its training texts are like (in_scope); load an encoder, which is in "
+            f"RUN/{ENCODER} if the run has trained one, or use min_score"
         )
     if model.scope is None:
         raise InputError(

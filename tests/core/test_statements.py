@@ -162,7 +162,8 @@ def states_of_one(compute, text, statements, statement):
 def check_independent(compute):
     """A statement has the same bits alone, among others in any order, and in a batch with other texts."""
     texts, statements = make_statements()
-    text, several = texts[0], statements[0]
+    text = texts[0]
+    several = statements[0]
     for statement in several:
         alone = states_of_one(compute, text, [statement], statement)
         assert np.array_equal(states_of_one(compute, text, several, statement), alone)

@@ -11,6 +11,7 @@ from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.core.library import Absence, find_core
 from bothways.inference.load import load
+from bothways.inference.statements import statement_scores
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
@@ -90,11 +91,14 @@ def test_texts_without_a_statement_are_read_as_the_encoder_reads_them(model):
 @each
 def test_a_long_text_has_the_score_of_the_window_that_fits_best(model):
     long = " ".join(["the cat and the dog of a rate"] * 12)
-    whole = model.decide_each([long], [YesNo("a cat")], window=32, overlap=8)
     windows = model.split([model.tokenizer.encode(long)], {"window": 32, "overlap": 8})[0]
-    assert len(windows) > 2
-    assert 0 < whole[0][0].score <= 1
-    assert model.decide_each([long], [YesNo("a cat")], window=32, overlap=8) == whole
+    parts = [model.tokenizer.decode(window.ids[1:-1]) for window in windows]
+    assert len({*parts}) > 2
+
+    scores_N1 = statement_scores(model.encoder, parts, ["a cat"], {})
+    assert len({*scores_N1[:, 0].tolist()}) > 1
+    whole_11 = statement_scores(model.encoder, [long], ["a cat"], {"window": 32, "overlap": 8})
+    assert whole_11[0, 0] == scores_N1.max()
 
 
 @each

@@ -97,7 +97,8 @@ def test_a_statement_does_not_depend_on_others(adapted, number_format):
     if number_format == "int8":
         model = int8_copy(model)
 
-    text, several = texts[0], statements[0]
+    text = texts[0]
+    several = statements[0]
     whole = StatementBatch.of(texts, statements)
     parts = states_of(model.encoder, whole, adapted).split(whole.lengths_P.tolist())
     for place, statement in enumerate(several):

@@ -1,7 +1,8 @@
 """The head of statements in the package, from data of free licences: `python -m tools.decide -o DIR`.
 
-It needs Wikipedia and SQuAD in $BOTHWAYS_DATA (docs/model.md names their licences), one hour on two cores, and resumes
-in the same folder. DIR/statements.safetensors is the file that belongs beside the encoder's weights.
+It needs Wikipedia and SQuAD in $BOTHWAYS_DATA (docs/model.md names their licences), and about two seconds of a core for
+each of its 2,400 steps; it resumes in the same folder. DIR/statements.safetensors is the file that belongs beside the
+encoder's weights.
 """
 
 import argparse

@@ -129,7 +129,8 @@ def read_articles(files: Sequence[Path]) -> list[Article]:
 
 
 def read_article(title: str, text: str) -> Article:
-    heading, kind = "", ""
+    heading = ""
+    kind = ""
     sections: list[tuple[str, str]] = []
     for line in filter(str.strip, text.split("\n")):
         if HEADING.match(line) and len(line.split()) <= 6:

@@ -90,6 +90,11 @@ class YesNo(AskedQuestion):
 
     text: str
 
+    def __post_init__(self) -> None:
+        """InputError for an empty text."""
+        if not self.text.strip():
+            raise InputError("a question of yes or no is empty; give a question or a statement")
+
     @property
     def statements(self) -> tuple[str, ...]:
         return (self.text.strip(),)
@@ -105,6 +110,10 @@ class Levels(AskedQuestion):
 
     levels: tuple[str, ...]
     text: str = ""
+
+    def __post_init__(self) -> None:
+        """InputError for no levels, and for those that cannot be told apart or are empty."""
+        read_options(self.levels)
 
     @property
     def statements(self) -> tuple[str, ...]:

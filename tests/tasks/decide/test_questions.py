@@ -110,6 +110,14 @@ def test_options_that_cannot_be_told_apart_are_an_error(options, message):
         OneOf.of(options)
 
 
+@pytest.mark.parametrize("levels", [(), ("low", "low"), ("low", " ")])
+def test_so_are_levels_and_an_empty_question(levels):
+    with pytest.raises(InputError):
+        Levels(levels)
+    with pytest.raises(InputError, match="empty"):
+        YesNo(" ")
+
+
 def test_a_decision_prints_itself():
     decision = Decision.of({"a": 0.5, "b": 0.3}, none=0.2)
     assert [*decision.lines()] == [" 50.0%  a", " 30.0%  b", " 20.0%  (none of these)"]
