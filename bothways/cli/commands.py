@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, format_count
-from bothways.base.io import read_json_value
 from bothways.base.log import logger
 from bothways.base.results import Facts, Result
 from bothways.base.terminal import print_lines
@@ -18,7 +17,6 @@ from bothways.settings.tools import Cache, Info, Vocab
 if TYPE_CHECKING:
     from bothways.inference.jobs.journal import Journal, WrittenFile
     from bothways.tasks.decide.decoding import Decision
-    from bothways.tasks.decide.questions import Options
     from bothways.tasks.fill.decoding import Guesses
     from bothways.text.corpus.cache import CachedStore
 
@@ -122,6 +120,7 @@ def fill(settings: Fill) -> "Guesses":
 def decide(settings: Decide) -> "Decision":
     """Which of the options fits the text."""
     from bothways.inference.load import load
+    from bothways.tasks.decide.questions import named_options
 
     model = load(
         settings.model,
@@ -131,22 +130,10 @@ def decide(settings: Decide) -> "Decision":
     )
     return model.decide(
         settings.text,
-        named_options(settings.options),
+        None if settings.options is None else named_options(settings.options),
         question=settings.question,
         none=settings.none,
     )
-
-
-def named_options(options: str) -> "Options":
-    """The options of `decide`: names separated by commas, or the content of a .json file. InputError if that is neither
-    a list of names nor an object of descriptions."""
-    if not options.endswith(".json"):
-        return [name.strip() for name in options.split(",")]
-
-    content = read_json_value(Path(options))
-    if not isinstance(content, list | dict):
-        raise InputError(f'{options}: expected {{"NAME": "DESCRIPTION", ...}} or a list of names')
-    return content
 
 
 def export(settings: Export) -> Facts:

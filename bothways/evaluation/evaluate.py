@@ -11,6 +11,7 @@ from bothways.base.log import logger
 from bothways.evaluation.before_after import selected_on
 from bothways.evaluation.masked_words import evaluate_masked_words
 from bothways.evaluation.retrieval import evaluate_retrieval
+from bothways.inference.jobs.plan import asking
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.measure import metrics
@@ -45,7 +46,8 @@ NAMES: Mapping[DataKind, str] = {
 REMEDIES: Mapping[DataKind, str] = {  # for models that were not fine-tuned
     "questions": "fine-tune it with finetune answer",
     "tags": "fine-tune it with finetune tag",
-    "labels": "fine-tune it with finetune classify or regress, or name {column} for the perplexity of the texts",
+    "labels": "fine-tune it with finetune classify, decide or regress; or name its labels as --options, if it decides "
+    "without training; or name {column} for the perplexity of the texts",
 }
 
 # The name of the row count in the scores, and the plural noun for the rows.
@@ -87,6 +89,7 @@ def measure(settings: Evaluate) -> Scores:
         device=settings.device,
         window=settings.window,
     )
+    model = asking(model, settings)
     task = choose_task(model, settings)
     check_options(model, task, settings)
 

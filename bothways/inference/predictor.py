@@ -6,15 +6,17 @@ Letters: N texts, S tokens of a text, H hidden size, C outputs of the head.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 import numpy as np
 
 from bothways.base.errors import InputError, format_count
+from bothways.inference.backends.statement_scores import need_head
 from bothways.inference.base_predictor import BasePredictor
 from bothways.inference.reading import AnswerOptions, ClassifyOptions, ReadOptions, Rows, TagOptions, Texts
-from bothways.tasks import arrays
+from bothways.tasks import TASKS, arrays
 from bothways.tasks.answer.decoding import (
     MAX_ANSWER_TOKENS,
     NUM_CANDIDATES,
@@ -167,22 +169,49 @@ class Predictor(BasePredictor):
                 predictions += decoding.predictions(scores_nC, described, is_like_training_n)
         return predictions[0] if is_single else predictions
 
+    def asking(self, options: Options, *, question: str = "", none: bool = True) -> Self:
+        """The same model with these options of `decide` as its labels, so that `predict`, `evaluate` and a server ask
+        for them. The weights are shared."""
+        from bothways.tasks.decide.option_set import OptionSet
+
+        need_head(self.encoder)
+        return type(self)(self.encoder.asking(OptionSet.of(options, question, none=none)))
+
     @overload
     def decide(  # type: ignore[overload-overlap]
-        self, texts: str, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+        self,
+        texts: str,
+        options: Options | None = None,
+        *,
+        question: str | None = None,
+        none: bool | None = None,
+        **reading: Unpack[ReadOptions],
     ) -> Decision: ...
     @overload
     def decide(
-        self, texts: Texts, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+        self,
+        texts: Texts,
+        options: Options | None = None,
+        *,
+        question: str | None = None,
+        none: bool | None = None,
+        **reading: Unpack[ReadOptions],
     ) -> list[Decision]: ...
     def decide(
-        self, texts: Texts, options: Options, *, question: str = "", none: bool = True, **reading: Unpack[ReadOptions]
+        self,
+        texts: Texts,
+        options: Options | None = None,
+        *,
+        question: str | None = None,
+        none: bool | None = None,
+        **reading: Unpack[ReadOptions],
     ) -> Decision | list[Decision]:
-        """Which of these options fits each text, without training: text and option are read together.
+        """Which of these options fits each text: text and option are read together. No training is needed; a model of
+        `finetune decide` knows some options better, and decides among them by default.
 
         options: their names; or names with a description, or with several of which one holds.
         question: read before each option, such as "What is this message about?".
-        none: whether no option may fit, for which the label is None; without it, one is always chosen.
+        none: whether no option may fit, for which the label is None; without it, one is always chosen. Default: yes.
 
         The same options in another order, other options, other texts: the log-odds of an option are the same bits.
 
@@ -192,7 +221,15 @@ class Predictor(BasePredictor):
         from bothways.tasks.decide.questions import OneOf
 
         texts, _, is_single = read_one_or_many(texts)
-        choice = OneOf.of(options, question, none=none)
+        own = self.encoder.asked
+        if options is None and own is None:
+            raise InputError('options are missing; name them, such as ["delivery", "billing"]')
+        if question is None:
+            question = own.text if own else ""
+        if none is None:
+            none = own.none if own else True
+        choice = OneOf(own.options, question, none) if options is None and own else OneOf.of(options or (), question)
+        choice = replace(choice, none=none)
         decisions = [answers[0] for answers in self.decide_each(texts, [choice], **reading)]
         return decisions[0] if is_single else decisions
 
@@ -203,11 +240,11 @@ class Predictor(BasePredictor):
 
         questions: OneOf, YesNo or Levels (bothways.tasks.decide.questions).
         """
-        from bothways.inference.statements import statement_scores
-        from bothways.tasks.decide.questions import answers_of, statements_of
+        from bothways.inference.decisions import scores_of_questions
+        from bothways.tasks.decide.questions import answers_of
 
         texts, _, _ = read_one_or_many(texts)
-        scores_NK = statement_scores(self.encoder, texts, statements_of(questions), reading)
+        scores_NK = scores_of_questions(self.encoder, texts, questions, reading)
         return [answers_of(questions, scores_K) for scores_K in scores_NK]
 
     @overload
@@ -277,7 +314,7 @@ class Predictor(BasePredictor):
         is not a classifier."""
         from bothways.inference.active_learning import UnlabelledTexts
 
-        if self.task != "classify":
+        if TASKS[self.task].head != "classes" or not self.labels:
             raise InputError(f"label_next is for classifiers; the task of this model is {self.task}")
         parts = self.backend.scored_vectors("classes", texts, pairs, options)
         return UnlabelledTexts.of(texts, pairs, parts, multi_label=self.description.multi_label)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bothways.base.errors import InputError, flag
 from bothways.base.progress import ProgressBar, heartbeat, working
 from bothways.tasks.windows import WINDOW, Long, WindowPolicy, whole_number
+from bothways.text.token_windows import Integers
 from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class AnswerOptions(ReadOptions, total=False):
     top: int
     min_score: float | None
     max_answer_tokens: int | None
+
+
+def expanded(distinct_NH: Rows, rows: Integers) -> Rows:
+    """A vector for each text given. rows: of each text among the different ones."""
+    return distinct_NH if len(rows) == len(distinct_NH) else distinct_NH[rows]
 
 
 def check_names(options: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bothways.base.errors import InputError
+from bothways.inference.backends.statement_scores import statement_scores as score_statements
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
-from bothways.inference.statements import statement_scores as score_statements
 from bothways.tasks.task import Item, firsts
 from bothways.tasks.windows import Long
 

@@ -8,7 +8,7 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Literal, TypeVar, dataclass_transform
 
-from bothways.base.errors import InputError, must_be
+from bothways.base.errors import InputError, flag, must_be
 from bothways.pretrained import DEFAULT
 from bothways.settings.conversion import convert, declared_types
 from bothways.settings.fields import Converted, Mark, argument, mark_of, option
@@ -189,6 +189,27 @@ class Printed:
 
     json: bool = option("output", default=False)
     """Print one JSON object instead of text."""
+
+
+@settings
+class Asked:
+    """Options that are named when one asks."""
+
+    options: str | None = option("task", default=None, first=True, metavar="A,B,C|FILE.json")
+    """Options to decide among, separated by commas; or a .json file with their names and a description of each, or a
+    list of descriptions of which one holds."""
+    question: str | None = option("task", default=None)
+    """With --options: a question that is read before each option, such as "What is this message about?"."""
+    none: bool | None = option("task", default=None)
+    """Whether no option may fit. [yes]"""
+
+
+def check_asked(asked: Asked) -> None:
+    """InputError for a question without options."""
+    for name in ("question", "none"):
+        value = getattr(asked, name)
+        if asked.options is None and value is not None:
+            raise InputError(f"{name} ({value!r:.60}) belongs to {flag('options')}; name the options, or leave it out")
 
 
 @settings

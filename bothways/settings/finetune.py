@@ -1,5 +1,6 @@
 """Settings of `finetune`: data, optimization, and the options of each task."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +9,23 @@ from bothways.pretrained import DEFAULT
 from bothways.settings import base
 from bothways.settings.fields import Location, OptionalLocation, Several, option
 from bothways.settings.tables_in_memory import TableSource
+
+# Of `finetune`, for steps of a training.
+TRAINING_OPTIONS = (
+    "epochs",
+    "minutes",
+    "learning_rate",
+    "batch_tokens",
+    "batch_size",
+    "dev",
+    "adapter",
+    "quantize",
+    "teacher",
+    "unlabelled",
+    "keep_layers",
+    "seeds",
+    "linear_start",
+)
 
 
 @base.settings
@@ -170,6 +188,38 @@ class Classify(TextPooling, base.TextColumns, Grouped):
     """Metric to report and to select the model by. [accuracy; f1_micro for multi-label]"""
     positive: str | None = option("evaluation", default=None)
     """Positive label for f1 with two classes. [the alphabetically last label]"""
+
+
+@base.settings
+class TrainDecide(base.TextColumns, Grouped):
+    """Fine-tune decisions among options: from a few rows on, with options that have none. The encoder stays as it
+    is."""
+
+    options: str | None = option("task", default=None, first=True, metavar="A,B,C|FILE.json")
+    """Options beside those in --train, separated by commas; or a .json file with the names of options and a description
+    of each, or a list of descriptions of which one holds. [the labels of --train, which describe themselves]"""
+    question: str = option("task", default="")
+    """A question that is read before each option, such as "What is this message about?"."""
+    probabilities_column: str | None = option("data", default=None)
+    """Column with the probability of each option as a JSON object, such as an LLM gives it: soft targets."""
+
+    # Not options here, but what a classifier is asked.
+    multi_label = False
+    class_weights = "none"
+    metric = "accuracy"
+    positive = None
+    pooling = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in TRAINING_OPTIONS:
+            value = getattr(self, name)
+            if value != defaults[name]:
+                raise InputError(
+                    f"{name} ({value}) is for a training of the encoder, which stays as it is here; leave it out, or "
+                    "use finetune classify"
+                )
 
 
 @base.settings

@@ -30,7 +30,7 @@ class Parts:
 
 
 @base.settings
-class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
+class Predict(base.Asked, base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Location = argument("DIR")
@@ -74,6 +74,7 @@ class Predict(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, bas
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        base.check_asked(self)
         if self.text is None and self.pair is not None:
             raise InputError(f"pair ({self.pair!r}) is the second text of {flag('text')}; give both, or a file")
         if self.text is not None and self.file != "-":
@@ -116,20 +117,13 @@ class Fill(base.Checked, base.Compute, base.Printed):
 
 
 @base.settings
-class Decide(base.Checked, base.Compute, base.Printed):
+class Decide(base.Asked, base.Checked, base.Compute, base.Printed):
     """Decide which of the options that are named fits a text, without training."""
 
     model: Location = argument("DIR", default=Path(DEFAULT))
     """A model that decides, run, or name of a model on the hub."""
     text: str = argument("TEXT")
     """The text."""
-    options: str = option("model", first=True, metavar="A,B,C|FILE.json")
-    """The options, separated by commas; or a .json file with their names and a description of each, or a list of
-    descriptions of which one holds."""
-    question: str = option("model", default="", first=True)
-    """A question that is read before each option, such as "What is this message about?"."""
-    none: bool = option("model", default=True, first=True)
-    """Say that none fits where that is more probable than each option."""
     window: int | None = option("model", default=None, least=8)
     """Maximum tokens per window, special tokens included. [as in fine-tuning, else 512]"""
     json: bool = option("output", default=False)
@@ -161,7 +155,7 @@ class Embed(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.
 
 
 @base.settings
-class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, base.Printed):
+class Evaluate(base.Asked, base.TagColumns, base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 
@@ -204,6 +198,7 @@ class Evaluate(base.TagColumns, base.TextColumns, base.Checked, base.Compute, ba
     """Language: of sentence splitting for masked words, of stemming for --how."""
 
     def __post_init__(self) -> None:
+        base.check_asked(self)
         if self.predictions and self.file:
             raise InputError(f"predictions are scored against one file, {self.model}; leave {self.file[0]} out")
         for name in ("min_score", "in_scope"):

@@ -30,6 +30,7 @@ TaskName = Literal[
     "answer",
     "embed",
     "rerank",
+    "decide",
 ]
 MASK = "[MASK]"  # in texts, whatever the tokenizer calls it
 TASK = "task"  # key in bothways.json of a model whose heads and labels another task has, too
@@ -132,6 +133,15 @@ TASKS = Registry[TaskEntry](
             example="--pairs clicks.jsonl --negatives-from my-index -o my-reranker",
             words="reranker reranking re-rank cross-encoder crossencoder ranker ranking",
             run="bothways.cli.mining:run",
+        ),
+        "decide": TaskEntry(
+            "bothways.tasks.decide.task:DECIDE_TASK",
+            head="classes",
+            labelled=True,
+            settings="bothways.settings.finetune:TrainDecide",
+            help="fine-tune decisions among options, from a few rows on",
+            example="--train rows.csv -o my-decisions --options other-options.json",
+            words="decision decisions zero-shot zeroshot few-shot fewshot options none-of-these",
         ),
         "fill": TaskEntry(
             "bothways.tasks.fill.task:FILL", head="masked_words", remedy="use a model pre-trained with masked words"

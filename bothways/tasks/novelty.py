@@ -62,6 +62,15 @@ def farthest(scope: Scope, in_scope: float) -> float:
     return held_out_quantile(scope.held_out, scope.rows, in_scope, "in_scope")
 
 
+def share_as_far(scope: Scope, vectors_NH: Floats) -> NDArray[np.float64]:
+    """The share of texts like the training texts that are at least as far from them as each text, [N]: uniform from 0
+    to 1 for such texts, near 0 for others (conformal p-value; Vovk 2005)."""
+    held_out = np.array(scope.held_out, np.float32)
+    nearer_N = np.searchsorted(held_out, scope.distances(vectors_NH), side="left")
+    shares_N: NDArray[np.float64] = (len(held_out) - nearer_N + 1) / (len(held_out) + 1)
+    return shares_N
+
+
 def promise(scope: Scope, in_scope: float) -> str:
     """A line on what the threshold means."""
     texts = format_count(scope.rows, "text")

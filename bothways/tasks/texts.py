@@ -17,7 +17,7 @@ import numpy as np
 from bothways.base.errors import InputError, flag
 from bothways.base.log import logger, muted
 from bothways.model.config import encodes_separately
-from bothways.settings.finetune import Classify, Regress
+from bothways.settings.finetune import Classify, Regress, TrainDecide
 from bothways.tasks.text_examples import MAX_TOKENS, MIN_STEP_TEXTS, TRAIN_WINDOWS, TextExamples
 from bothways.tasks.training_task import Metrics, TaskReport, TrainingTask, sample_rows, text_reader
 from bothways.text.data.columns import Table, join_tables
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bothways.model.linear.regressions import Kind, Score
     from bothways.model.linear.tfidf import TfidfModel
     from bothways.model.model import Model
+    from bothways.tasks.decide.option_set import OptionSet
     from bothways.tasks.linear_start import FrozenFeatures
 
 MAX_SEPARATE = 10_000  # training pairs above which reading both texts together is better (docs/LOG.md)
@@ -91,7 +92,10 @@ class TextTask(TrainingTask):
     """A task whose rows are texts or pairs of texts; its subclasses are frozen dataclasses.
 
     reads: what the head reads; None: what the settings, the checkpoint and the rows suggest.
+    is_frozen: whether the encoder is never trained, however many rows there are.
     """
+
+    is_frozen: ClassVar[bool] = False
 
     max_micro_batch_tokens: ClassVar[float] = MAX_TOKENS
     min_step_examples: ClassVar[int] = MIN_STEP_TEXTS
@@ -99,7 +103,7 @@ class TextTask(TrainingTask):
     min_steps: ClassVar[int] = 150
     no_label: ClassVar[float]
     """The target of a text without a label."""
-    settings: Classify | Regress
+    settings: Classify | Regress | TrainDecide
     pretrained: Checkpoint
     tables: Mapping[str, Table]
     data: Mapping[str, TextExamples]
@@ -143,6 +147,17 @@ class TextTask(TrainingTask):
     @abstractmethod
     def tfidf_model(self) -> TfidfModel:
         """A linear model over TF-IDF, fitted on train, with the penalty selected on dev."""
+
+    @property
+    def soft_targets(self) -> np.ndarray | None:
+        """The probability of each class of each training row, [N, C], which linear models are fitted to; None: the
+        classes themselves."""
+        return None
+
+    @property
+    def option_set(self) -> OptionSet | None:
+        """The options, if their statements are read beside the texts; None for most tasks."""
+        return None
 
     def outputs_of(self, scores_NC: np.ndarray) -> np.ndarray:
         """The task's outputs, which `scoring` takes, for scores of a linear model [N, C]."""

@@ -11,7 +11,7 @@ from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.core.library import Absence, find_core
 from bothways.inference.load import load
-from bothways.inference.statements import statement_scores
+from bothways.inference.backends.statement_scores import statement_scores
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint

@@ -21,8 +21,8 @@ from torch import Tensor
 from bothways.base.device import choose_device, choose_dtype, copy_to, num_cores, single_thread
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.log import muted
-from bothways.inference.backends.tokens import TokenBackend, expanded
-from bothways.inference.reading import ReadOptions, Rows, distinct_rows, run_options, showing
+from bothways.inference.backends.tokens import TokenBackend
+from bothways.inference.reading import ReadOptions, Rows, distinct_rows, expanded, run_options, showing
 from bothways.inference.runner import BatchRunner, Column, RowsRead, TokenModel
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint

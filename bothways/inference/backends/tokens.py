@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
-from bothways.inference.reading import ReadOptions, Rows, check_names, trained_window_policy
+from bothways.inference.backends.statement_scores import option_scores
+from bothways.inference.reading import ReadOptions, Rows, check_names, expanded, trained_window_policy
 from bothways.model.config import EncoderConfig, encodes_separately
-from bothways.tasks import task_from_heads
+from bothways.tasks import TASK, task_from_heads
+from bothways.tasks.decide.option_set import DECIDE, OptionSet, stored_options
 from bothways.tasks.pooling import Pooling, pool_windows, pooling_name
 from bothways.tasks.windows import WindowPolicy, is_truncated, window_of
 from bothways.text.batching import without_garbage_collection
@@ -51,6 +55,19 @@ class TokenBackend(Backend):
     @property
     def task(self) -> str:
         return task_from_heads(self.heads, self.description, fills=self.config.direction == "both")
+
+    @property
+    def asked(self) -> OptionSet | None:
+        """The options that the model decides among by itself; None for most models."""
+        return stored_options(self.description)
+
+    def asking(self, options: OptionSet) -> Self:
+        """The same model, with these options as its classes, whose scores are those of their statements."""
+        model = copy(self)
+        metadata = {**self.description.metadata, TASK: DECIDE, DECIDE: options.to_json()}
+        model.description = replace(self.description, labels=options.names, multi_label=False, metadata=metadata)
+        model.heads = {**self.heads, "classes": len(options.names)}
+        return model
 
     def refusal(self) -> InputError:
         return InputError(f"a model of type {self.description.model_type} does not support this")
@@ -199,15 +216,27 @@ class TokenBackend(Backend):
             yield np.zeros((0, num_outputs), np.float32), np.zeros((0, self.config.hidden_size), np.float32)
             return
 
-        states_NH = self._text_states(head, texts, pairs, options)
-        # A model may add scores that a linear model gives to the words of a text.
+        # A model may add scores that a linear model gives to the words of a text, and those of statements about it.
         words = self.description.words if head == "classes" else None
+        asked = self.asked if head == "classes" else None
+        has_head = asked is None or asked.has_head
+        if has_head:
+            states_NH = self._text_states(head, texts, pairs, options)
+        elif pairs is not None:
+            raise InputError("options are decided for single texts, not for pairs; join both texts to one")
+        else:
+            states_NH = self.text_vectors(texts, "mean", options)
 
         step = max(1, MAX_SCORES // num_outputs)
         for start in range(0, len(states_NH), step):
             part = slice(start, start + step)
             states_nH = states_NH[part]
-            scores_nC = self.head_scores(head, states_nH)
+            scores_nC = np.zeros((len(states_nH), num_outputs), np.float32)
+            if has_head:
+                scores_nC = self.head_scores(head, states_nH)
+            if asked and asked.pair_scale:
+                pair_scores_nC = option_scores(self, texts[part], asked, options)
+                scores_nC = scores_nC + np.float32(asked.pair_scale) * pair_scores_nC
             if words:
                 word_scores_nC = words(texts[part], None if pairs is None else pairs[part])
                 scores_nC = scores_nC + word_scores_nC.astype(np.float32)
@@ -237,11 +266,6 @@ class TokenBackend(Backend):
         firsts, first_rows = self.token_windows(texts, None, options)
         seconds, second_rows = self.token_windows(pairs or [], None, options)
         return firsts.joined(seconds), np.concatenate([first_rows, len(firsts) + second_rows])
-
-
-def expanded(distinct_NH: Rows, rows: Integers) -> Rows:
-    """A vector for each text given. rows: of each text among the different ones."""
-    return distinct_NH if len(rows) == len(distinct_NH) else distinct_NH[rows]
 
 
 def _check_compared(texts: Sequence[str], pairs: Sequence[str] | None) -> None:

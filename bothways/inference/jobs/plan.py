@@ -15,9 +15,11 @@ from bothways.inference.jobs.source import JobSource, read_inputs, read_texts_to
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
+from bothways.settings.base import Asked
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration
+from bothways.tasks.decide.questions import named_options
 from bothways.tasks.novelty import promise, stored_scope
 from bothways.tasks.task import OPTIONS
 from bothways.text.data.model_inputs import ModelInput
@@ -68,12 +70,24 @@ def plan_job(settings: Embed | Predict, model: Predictor | None = None) -> JobPl
 
 
 def load_for(settings: Embed | Predict) -> Predictor:
-    """The model of the settings."""
-    return load(
+    """The model of the settings, with the options that it is asked for."""
+    model = load(
         settings.model,
         dtype=settings.dtype,
         device=settings.device,
         window=settings.window,
+    )
+    return model if isinstance(settings, Embed) else asking(model, settings)
+
+
+def asking(model: Predictor, asked: Asked) -> Predictor:
+    """The model with the options of the settings as its labels; the model itself if they name none."""
+    if asked.options is None:
+        return model
+    return model.asking(
+        named_options(asked.options),
+        question=asked.question or "",
+        none=asked.none is not False,
     )
 
 

@@ -106,6 +106,7 @@ ENTRIES = {
     "hardware": OBJECT,
     "hub": OBJECT,
     WORDS: OBJECT,
+    "decide": OBJECT,
     "no_answer_threshold": NUMBER,
     "peak_flops": NUMBER,
     "flops_per_token": NUMBER,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bothways.base.errors import InputError, flag, join_names
 from bothways.measure.metrics.classification import indicators
 from bothways.model.linear.regressions import Kind, Score
-from bothways.settings.finetune import Classify
+from bothways.settings.finetune import Classify, TrainDecide
 from bothways.tasks import training_task
 from bothways.tasks.arrays import NO_LABEL
 from bothways.tasks.classify.report import ClassReport, describe_counts
@@ -41,7 +41,7 @@ class Classification(TextTask):
 
     name: ClassVar[str] = "classify"
     no_label: ClassVar[float] = NO_LABEL
-    settings: Classify
+    settings: Classify | TrainDecide
     pretrained: Checkpoint
     names: tuple[str, ...]
     tables: Mapping[str, Table]
@@ -49,13 +49,18 @@ class Classification(TextTask):
     reads: HeadInput | None = None
 
     @classmethod
-    def build(cls, settings: Classify, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Classification:
+    def build(cls, settings: Any, pretrained: Checkpoint, tables: Mapping[str, Table]) -> Self:
         # In cross-validation some fold trains on each row, and all folds need the same labels.
         labelled = [*tables.values()] if settings.folds else [tables["train"]]
-        names = read_label_names(labelled, settings.train, multi_label=settings.multi_label)
+        names = cls.read_names(settings, labelled)
         check_metric(settings.metric, settings.positive, names, settings.train, multi_label=settings.multi_label)
         targets = {split: class_targets(table, names, settings.multi_label) for split, table in tables.items()}
         return cls(settings, pretrained, names, tables, {}).with_targets(targets)
+
+    @classmethod
+    def read_names(cls, settings: Any, tables: Sequence[Table]) -> tuple[str, ...]:
+        """The names of the classes, in the order of the outputs. tables: with labels."""
+        return read_label_names(tables, settings.train, multi_label=settings.multi_label)
 
     def initial_checkpoint(self, seed: int) -> Checkpoint:
         return self.with_text_head(self.names, seed, multi_label=self.settings.multi_label)

@@ -15,12 +15,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, format_count, shorten
+from bothways.base.io import read_json_value
 from bothways.tasks.decide.decoding import Decision
 
 MOST_OPTIONS = 255
@@ -147,6 +149,18 @@ def shares_of(scores_K: Scores, *, with_none: bool) -> tuple[NDArray[np.float64]
     none = float(np.exp(-largest)) if with_none else 0.0
     total = sum(sorted([*powers_K.tolist(), none]))
     return powers_K / total, none / total
+
+
+def named_options(options: str) -> Options:
+    """The options of a setting: names separated by commas, or the content of a .json file. InputError if that is
+    neither a list of names nor an object of descriptions."""
+    if not options.endswith(".json"):
+        return [name.strip() for name in options.split(",")]
+
+    content = read_json_value(Path(options))
+    if not isinstance(content, list | dict):
+        raise InputError(f'{options}: expected {{"NAME": "DESCRIPTION", ...}} or a list of names')
+    return content
 
 
 def read_options(options: Options) -> dict[str, tuple[str, ...]]:

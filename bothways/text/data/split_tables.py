@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from bothways.base.errors import InputError, flag, id_column
-from bothways.settings.finetune import Classify, FineTune, Regress
+from bothways.settings.finetune import Classify, FineTune, Regress, TrainDecide
 from bothways.settings.tables_in_memory import TableRow, TableSource, parts_of
 from bothways.text.data.columns import LabelCheck, Table
 from bothways.text.data.examples import read_table
@@ -25,7 +25,7 @@ from bothways.text.rows.column_names import rename_columns
 from bothways.text.rows.rows import form_of, open_rows
 
 
-def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[str, Table]:
+def read_tables(settings: Classify | Regress | TrainDecide, fold: int | None = None) -> dict[str, Table]:
     """The tables by split: train, dev and possibly test.
 
     Without a dev file, a tenth of the training table becomes dev; without dev and test files, another tenth becomes
@@ -49,7 +49,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     }
 
     check_pairs(tables)
-    if isinstance(settings, Classify):
+    if not isinstance(settings, Regress):
         tables = read_class_labels(settings, tables)
 
     if settings.dev:
@@ -88,7 +88,7 @@ def read_tables(settings: Classify | Regress, fold: int | None = None) -> dict[s
     return {**tables, **splits}
 
 
-def label_check(settings: Classify | Regress) -> LabelCheck:
+def label_check(settings: Classify | Regress | TrainDecide) -> LabelCheck:
     """The check of each label while a table is read: a number, a set of labels, or a name."""
     if isinstance(settings, Regress):
         return parse_number
@@ -107,7 +107,7 @@ def check_pairs(tables: Mapping[str, Table]) -> None:
         )
 
 
-def read_class_labels(settings: Classify, tables: Mapping[str, Table]) -> dict[str, Table]:
+def read_class_labels(settings: Classify | TrainDecide, tables: Mapping[str, Table]) -> dict[str, Table]:
     """The tables with the labels as `read_labels` has them. The labels of dev and test are spelled as in train.
 
     InputError for classes that are quantities.
@@ -136,7 +136,7 @@ def refuse_numeric_classes(table: Table, source: TableSource) -> None:
         )
 
 
-def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | None:
+def strata(settings: Classify | Regress | TrainDecide, table: Table) -> Sequence[Hashable] | None:
     """The stratum of each row: its class, or the rarest of its labels; None for regression."""
     if isinstance(settings, Regress):
         return None
@@ -145,7 +145,7 @@ def strata(settings: Classify | Regress, table: Table) -> Sequence[Hashable] | N
     return table.labels
 
 
-def groups_note(settings: Classify | Regress, tables: Mapping[str, Table]) -> str:
+def groups_note(settings: Classify | Regress | TrainDecide, tables: Mapping[str, Table]) -> str:
     """A note with the number of groups per split, and with the split that lacks classes, if one does."""
     counts = [f"{len(set(table.groups)):,} in {name}" for name, table in tables.items() if table.groups]
     line = f"rows of one {settings.group_column!r} stay together: {', '.join(counts)}"

@@ -22,6 +22,7 @@ from bothways.model.model import Model
 from bothways.model.transforms import DivideScores, finalize_all
 from bothways.tasks import TASK, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION, Calibration
+from bothways.tasks.decide.option_set import DECIDE, stored_options
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import TrainingTask
 from bothways.tasks.windows import Long, window_of
@@ -170,11 +171,13 @@ class RunEncoder(RunModel):
         if not self.calibration:
             return self
         temperature = self.calibration["temperature"]
-        DivideScores(temperature).finalize(self.checkpoint.model)
-        if self.checkpoint.words is None:
-            return self
-        words = self.checkpoint.words.scaled(1 / temperature, 0.0)
-        return replace(self, checkpoint=replace(self.checkpoint, words=words))
+        model = self.checkpoint
+        DivideScores(temperature).finalize(model.model)
+        if model.words is not None:
+            model = replace(model, words=model.words.scaled(1 / temperature, 0.0))
+        if (options := stored_options(model)) is not None:
+            model = replace(model, metadata={DECIDE: options.scaled(1 / temperature).to_json()})
+        return replace(self, checkpoint=model)
 
     def write(self, plan: Plan, directory: Path, metadata: Mapping[str, Any]) -> Checkpoint:
         model = self.checkpoint.model
@@ -187,7 +190,7 @@ class RunEncoder(RunModel):
         if self.calibration:
             facts[CALIBRATION] = self.calibration
 
-        saved = replace(self.checkpoint, metadata={**metadata, **facts}, scope=scope)
+        saved = replace(self.checkpoint, metadata={**self.checkpoint.metadata, **metadata, **facts}, scope=scope)
         checkpoint.save(saved, directory)
         return saved
 

@@ -64,7 +64,9 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
     # Test rows with their own file are not among the rows that linear models may be fitted to.
     num_test = 0 if settings.test or "test" not in task.data else task.report.num_rows("test")
     num_rows = task.report.num_development_rows + num_test
+    is_frozen = isinstance(task, TextTask) and task.is_frozen
     is_few = task.num_kinds is not None and are_few(num_rows, task.num_kinds) and not asks_for_training(settings)
+    is_few = is_few or is_frozen
     is_tfidf = trains_tfidf(settings)
     if is_tfidf and isinstance(task, TextTask):
         is_few = is_few and num_rows <= MAX_WORD_ROWS and task.num_outputs <= MAX_OUTPUTS
@@ -89,7 +91,7 @@ def choose_rows(settings: FineTune, build_task: BuildTask) -> ScoredRows:
         return ScoredRows(folded, build_task(folded, None), partial(build_task, folded))
 
     if is_few:
-        can_train = few.folds and not settings.test and not is_tfidf
+        can_train = few.folds and not settings.test and not is_tfidf and not is_frozen
         rows = replace(linear, build_trained=build_trained if can_train else None)
     else:
         rows = replace(linear, task=with_dev(task, build_task, settings), stays_frozen=False)
@@ -130,6 +132,10 @@ def few_reason(num_rows: int, task: TextTask) -> str:
     rows = f"{format_count(num_rows, 'row')}{kinds}"
     if trains_tfidf(task.settings):
         return f"{rows}: a part of so few rows would show little, so TF-IDF is fitted to all of them"
+    if task.is_frozen:
+        return (
+            f"{rows}: linear models on the frozen encoder, and the statements of the options, are fitted to all of them"
+        )
     return (
         f"{rows}: fine-tuning usually gains less than the "
         f"{100 * smallest_difference(num_rows):.1f} points that so few rows can show; linear models on the frozen "

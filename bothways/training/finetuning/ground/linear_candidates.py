@@ -1,4 +1,5 @@
-"""Few rows: linear models over a frozen encoder and over TF-IDF, chosen and scored out-of-fold.
+"""Few rows: linear models over a frozen encoder and over TF-IDF, chosen and scored out-of-fold. Decisions also have the
+scores of the options' statements, which need no rows.
 
 With ten texts a class, a tenth of the rows is too small to choose a model by, or to judge one. So each row is predicted
 by models that were fitted to the other folds (Stone 1974), the candidates are compared on all rows, and the chosen one
@@ -21,10 +22,13 @@ import torch
 
 from bothways.base.errors import InputError
 from bothways.base.log import muted
+from bothways.inference.backends.encoder import EncoderBackend
+from bothways.inference.backends.statement_scores import option_scores
 from bothways.model.linear import linear_head, tfidf
 from bothways.model.linear.tfidf import Gram, TfidfModel
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import fit_temperature
+from bothways.tasks.decide.option_set import DECIDE
 from bothways.tasks.forward import last_layer
 from bothways.tasks.linear_baselines import MAX_OUTPUTS, METHODS
 from bothways.tasks.scores import Predictions
@@ -43,8 +47,13 @@ MAX_TARGETS = 1_000_000  # rows times outputs; with more there are FEWER_FOLDS
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the penalty of standardized features, falling
 USUAL_STRENGTH = 0.1  # for rows that are too few for folds
 WORD_SHARE = 1 / 3  # weight of TF-IDF beside the encoder (docs/LOG.md, "The first labels")
+PAIR_SHARES = (1 / 3, 2 / 3)  # weights of the scores of statements beside linear models
+MAX_PAIRS = 50_000  # of a row and an option; with more, statements are left out: they would take minutes
+FROZEN_FOLDS = 3  # of an encoder that is never trained, if there are many rows
+MANY_ROWS = 2500  # from which on there are so few
 MAX_WORD_ROWS = 2500  # with more, TF-IDF is left out: its products of all pairs of rows would take minutes
 CERTAIN = 1.96  # standard errors of a 95 % interval
+LIKELY = 1.0  # standard errors: about five to one
 
 
 @dataclass(frozen=True)
@@ -60,19 +69,28 @@ class LinearPart:
 @dataclass(frozen=True)
 class LinearCandidate:
     """A model for few rows. reads: what its head on the encoder reads; None: it is TF-IDF alone. word_share: the weight
-    of TF-IDF. scores_NC: of each row, out-of-fold."""
+    of TF-IDF. pair_share: the weight of the scores of statements. scores_NC: of each row, out-of-fold."""
 
     name: str
     reads: HeadInput | None
     word_share: float
     scores_NC: Floats
+    pair_share: float = 0.0
+
+    @property
+    def head_share(self) -> float:
+        """The weight of the head."""
+        return 1 - self.word_share - self.pair_share
 
     @property
     def parts(self) -> str:
         """The inputs that it reads, in words."""
         if self.reads is None:
             return "TF-IDF"
-        return "frozen vectors and TF-IDF" if self.word_share else "frozen vectors"
+        words = ["TF-IDF"] if self.word_share else []
+        statements = ["statements"] if self.pair_share else []
+        parts = ["frozen vectors", *words, *statements] if self.pair_share < 1 else statements
+        return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 @dataclass(frozen=True)
@@ -112,6 +130,8 @@ class FewRows:
         settings = self.task.settings
         groups = table.groups or table.keys
         usual = number if len(table) * self.task.num_outputs <= MAX_TARGETS else FEWER_FOLDS
+        if self.task.is_frozen and len(table) > MANY_ROWS:
+            usual = FROZEN_FOLDS
         if not self.has_numbers and self.targets.ndim == 1:
             usual = min(usual, max(FEWEST_FOLDS, len(table) // self.task.num_outputs))
         folds = self.num_folds or min(usual, len({*groups}))
@@ -126,6 +146,12 @@ class FewRows:
     @cached_property
     def targets(self) -> torch.Tensor:
         return torch.from_numpy(self.task.data["train"].targets)
+
+    @property
+    def fitted_targets(self) -> torch.Tensor:
+        """What linear models are fitted to: the targets, or a probability of each class, [N, C]."""
+        soft_NC = self.task.soft_targets
+        return self.targets if soft_NC is None else torch.from_numpy(soft_NC)
 
     @property
     def has_numbers(self) -> bool:
@@ -180,7 +206,7 @@ class FewRows:
 
     def fit_part(self, x_NF: torch.Tensor, strengths: Sequence[float], *, standardize: bool) -> LinearPart:
         """The model of the strength with the best metric; ties go to the lower loss."""
-        rows = (x_NF, self.targets)
+        rows = (x_NF, self.fitted_targets)
         scores_SNC = linear_head.out_of_fold(
             rows,
             self.task.row_loss,
@@ -236,12 +262,15 @@ class FewRows:
     def candidates(self) -> list[LinearCandidate]:
         """In the order in which they are preferred without evidence: the encoder with TF-IDF, the encoder, TF-IDF."""
         words = self.words_alone
-        if words is None:
-            return self.heads_alone
         if self.is_tfidf:
+            assert words is not None
             return [words]
-        both = [self.stacked(candidate, words) for candidate in self.heads_alone]
-        return [*both, *self.heads_alone, words]
+        both = [self.stacked(candidate, words) for candidate in self.heads_alone] if words else []
+        linear = [*both, *self.heads_alone]
+        if self.pairs_alone:
+            with_pairs = [self.with_pairs(candidate, share) for share in PAIR_SHARES for candidate in linear]
+            return [*linear, *with_pairs, self.pairs_alone]
+        return [*linear, *filter(None, [words])]
 
     @cached_property
     def heads_alone(self) -> list[LinearCandidate]:
@@ -283,6 +312,51 @@ class FewRows:
             scores_NC=scores_NC,
         )
 
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pairs(self) -> LinearPart | None:
+        """The scores of the options' statements, which are not fitted to the rows; None for a task without statements,
+        and if there are too many rows."""
+        if self.task.option_set is None or len(self.targets) * self.task.num_outputs > MAX_PAIRS:
+            return None
+        scores_NC = self.pair_scores("train")
+        temperature = self.temperature(scores_NC)
+        return LinearPart(strength=0.0, temperature=temperature, scores_NC=scores_NC / temperature)
+
+    def pair_scores(self, split: str) -> Floats:
+        """The score of each option for each row of a split, by its statements, [N, C]."""
+        assert self.task.option_set is not None
+        with muted():
+            reader = EncoderBackend(self.task.pretrained, device=self.task.settings.device, dtype="float32")
+        return option_scores(reader, self.task.tables[split].texts, self.task.option_set, {})
+
+    @cached_property
+    def pairs_alone(self) -> LinearCandidate | None:
+        """Statements without a linear model. Its head has no weight."""
+        if self.pairs is None:
+            return None
+        return LinearCandidate(
+            name="statements, no training",
+            reads=self.task.head_inputs[0],
+            word_share=0.0,
+            scores_NC=self.pairs.scores_NC,
+            pair_share=1.0,
+        )
+
+    def with_pairs(self, linear: LinearCandidate, share: float) -> LinearCandidate:
+        """A linear model with statements: the weighted mean of their scores."""
+        assert self.pairs is not None
+        return LinearCandidate(
+            name=f"{linear.name}, and statements ({share:.0%})",
+            reads=linear.reads,
+            word_share=(1 - share) * linear.word_share,
+            scores_NC=(1 - share) * linear.scores_NC + share * self.pairs.scores_NC,
+            pair_share=share,
+        )
+
+    # --- the choice ---------------------------------------------------------------------------------------------------
+
     @cached_property
     def losses_by_name(self) -> dict[str, np.ndarray]:
         """The loss of each row by candidate, [N]."""
@@ -307,7 +381,9 @@ class FewRows:
         best = self.candidates[0]
         for candidate in self.candidates[1:]:
             gain_N = self.losses_by_name[best.name] - self.losses_by_name[candidate.name]
-            if gain_N.mean() > CERTAIN * gain_N.std() / sqrt(len(gain_N)):
+            # Statements are known to help where rows are few, which few rows cannot show beyond an interval.
+            errors = LIKELY if candidate.pair_share else CERTAIN
+            if gain_N.mean() > errors * gain_N.std() / sqrt(len(gain_N)):
                 best = candidate
         return best
 
@@ -322,7 +398,8 @@ class FewRows:
         if not self.folds:
             return []
         words = [self.words_alone] if self.words_alone else []
-        return [*words, self.best_head]
+        pairs = [self.pairs_alone] if self.pairs_alone else []
+        return [*words, *pairs, self.best_head]
 
     @property
     def mean_output(self) -> float:
@@ -335,9 +412,12 @@ class FewRows:
         """The candidate with the scores of the folds of the score, by the strengths that were chosen before."""
         scores_NC = np.zeros((len(self.targets), self.task.num_outputs), np.float32)
         if candidate.reads is not None:
-            scores_NC += (1 - candidate.word_share) * self.score_head(candidate.reads)
+            scores_NC += candidate.head_share * self.score_head(candidate.reads)
         if candidate.word_share:
             scores_NC += candidate.word_share * self.word_scores
+        if candidate.pair_share:
+            assert self.pairs is not None
+            scores_NC += candidate.pair_share * self.pairs.scores_NC
         return replace(candidate, scores_NC=scores_NC)
 
     def score_head(self, reads: HeadInput) -> Floats:
@@ -353,7 +433,7 @@ class FewRows:
         return self.score_part(self.gram.features_NR, self.words, standardize=False)
 
     def score_part(self, x_NF: torch.Tensor, part: LinearPart, *, standardize: bool) -> Floats:
-        rows = (x_NF, self.targets)
+        rows = (x_NF, self.fitted_targets)
         scores_1NC = linear_head.out_of_fold(
             rows,
             self.task.row_loss,
@@ -377,18 +457,25 @@ class FewRows:
         task = self.reading(candidate.reads)
         head = self.heads[candidate.reads] if self.folds else None
         strength, temperature = (head.strength, head.temperature) if head else (USUAL_STRENGTH, 1.0)
-        rows = (self.features(candidate.reads), self.targets)
+        rows = (self.features(candidate.reads), self.fitted_targets)
         fitted = linear_head.fit_strength(rows, self.task.row_loss, self.task.num_outputs, strength)
         model = deepcopy(self.initial_checkpoint(candidate.reads))
-        scale = (1 - candidate.word_share) / temperature
+        scale = candidate.head_share / temperature
         fitted.scaled(scale).write_to(last_layer(model.model, "classes"))
+        if self.task.option_set:
+            options = replace(self.task.option_set, pair_scale=self.pair_scale(candidate))
+            model = replace(model, metadata={DECIDE: options.to_json()})
         return task, model
+
+    def pair_scale(self, candidate: LinearCandidate) -> float:
+        """By which the scores of statements are multiplied."""
+        return candidate.pair_share / self.pairs.temperature if self.pairs else 0.0
 
     def fit_words(self, candidate: LinearCandidate) -> TfidfModel:
         """The TF-IDF part of a candidate, fitted to all rows. Of numbers, it gives the deviation from their mean."""
         assert self.gram is not None and self.words is not None
         strength = self.words.strength
-        rows = (self.gram.features_NR, self.targets)
+        rows = (self.gram.features_NR, self.fitted_targets)
         solution = linear_head.fit_strength(
             rows,
             self.task.row_loss,
@@ -411,4 +498,6 @@ class FewRows:
                 scores_NC += layer(self.features(candidate.reads, "test")).numpy()
         if words is not None:
             scores_NC += words(table.texts, table.pairs) / self.task.output_scale
+        if candidate.pair_share:
+            scores_NC += self.pair_scale(candidate) * self.pair_scores("test")
         return scores_NC.astype(np.float32)
