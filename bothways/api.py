@@ -94,7 +94,7 @@ def finetune(
 
     train: a path or an in-memory table, as `train` of the settings; or texts, like X of scikit-learn.
     labels: labels (or numbers) of texts, like y of scikit-learn; None: the table has them.
-    task: classify, regress, tag, answer, embed or rerank, or a task of another package, which type checkers do not
+    task: classify, regress, tag, answer, embed, rerank or decide, or a task of another package, which type checkers do not
     know.
     model: a checkpoint or a name; None: the model of the package.
     text, label, pair: names of columns, if they have unusual ones.

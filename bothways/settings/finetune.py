@@ -15,8 +15,6 @@ TRAINING_OPTIONS = (
     "epochs",
     "minutes",
     "learning_rate",
-    "batch_tokens",
-    "batch_size",
     "dev",
     "adapter",
     "quantize",

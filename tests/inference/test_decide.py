@@ -5,19 +5,18 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.core.library import Absence, find_core
-from bothways.inference.load import load
 from bothways.inference.backends.statement_scores import statement_scores
+from bothways.inference.load import load
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.statement_head import StatementHead
-from bothways.model.statements import StatementModel
 from bothways.tasks.decide.questions import Levels, OneOf, YesNo
+from tests.random_statements import random_statements
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 TEXTS = ["the rate of the cat", "a", "the dog, the cat and the rate of a dog!", "", "a dog", "the rate of the cat"]
@@ -30,14 +29,7 @@ each = pytest.mark.parametrize("library", LIBRARIES)
 def directory(make_model, tokenizer, tmp_path):
     """A random model with a head that decides, saved."""
     model = make_model("bert", **SIZES)
-    statements = StatementModel(model.config, 4)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, values in statements.named_parameters():
-            if name.endswith("up") or name in ("gates", "linear.weight"):
-                values.copy_(torch.randn(values.shape, generator=generator))
-        statements.linear.bias.fill_(0.5)
-    save(Checkpoint(model, tokenizer, statements=statements.to_head()), tmp_path / "model")
+    save(Checkpoint(model, tokenizer, statements=random_statements(model.config)), tmp_path / "model")
     return tmp_path / "model"
 
 
