@@ -94,8 +94,8 @@ def finetune(
 
     train: a path or an in-memory table, as `train` of the settings; or texts, like X of scikit-learn.
     labels: labels (or numbers) of texts, like y of scikit-learn; None: the table has them.
-    task: classify, regress, tag, answer, embed, rerank or decide, or a task of another package, which type checkers do not
-    know.
+    task: classify, regress, tag, answer, embed, rerank or decide, or a task of another package, which type checkers do
+    not know.
     model: a checkpoint or a name; None: the model of the package.
     text, label, pair: names of columns, if they have unusual ones.
     out: the run directory; None: a new one in the working directory, named after the task.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.inference.backends.statement_scores import statement_scores
+from bothways.inference.backends.statement_scores import need_head, statement_scores
 from bothways.inference.reading import ReadOptions, Rows
 from bothways.tasks.decide.option_set import NONE_SHARE, UNKNOWN, OptionSet, learned_scores
 from bothways.tasks.decide.questions import AskedQuestion
@@ -38,6 +38,8 @@ def scores_of_questions(
     if of_statements:
         asked = [statements[column] for column in of_statements]
         scores_NK[:, of_statements] = statement_scores(backend, texts, asked, options)
+        is_choice = [question.is_choice for question in questions for _ in question.statements]
+        scores_NK += np.float32(need_head(backend).choice_shift) * np.array(is_choice, np.float32)
     if own and len(of_statements) < len(statements):
         fill_learned(scores_NK, places, *learned(backend, texts, own, options))
     return scores_NK

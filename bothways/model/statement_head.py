@@ -41,6 +41,8 @@ class StatementHead:
     products: by names of linear layers ("layers.0.attention.qkv"), down [R, I] and up [O, R] of the adapter.
     gates_LA: added to the scores of attention from a statement to its text, for each layer and head.
     projection_HH, shift_H, weight_H, bias, cosine_scale: of the head.
+    choice_shift: added to the log-odds of the options of a choice, against none of them: a bare name as an option
+    scores lower than a sentence that holds.
     """
 
     products: Mapping[str, tuple[Array, Array]]
@@ -50,6 +52,7 @@ class StatementHead:
     weight_H: Array
     bias: float
     cosine_scale: float
+    choice_shift: float = 0.0
 
     def scores(self, text_H: Array, statements_KH: Array) -> Array:
         """The log-odds of each statement of a text, float32 [K].
@@ -85,7 +88,7 @@ class StatementHead:
             tensors[f"{name}.{DOWN}"] = down_RI
             tensors[f"{name}.{UP}"] = up_OR
         stored = {name: np.ascontiguousarray(values, np.float16) for name, values in tensors.items()}
-        stored["scalars"] = np.array([self.bias, self.cosine_scale], np.float32)
+        stored["scalars"] = np.array([self.bias, self.cosine_scale, self.choice_shift], np.float32)
         # As bytes: save_file would restrict the file to its owner.
         (directory / STATEMENTS).write_bytes(save(stored))
 
@@ -102,7 +105,7 @@ class StatementHead:
             raise InputError(f"{file}: for a hidden size of {len(stored[PROJECTION])}, not {hidden_size}")
 
         layers = {name.removesuffix(f".{DOWN}") for name in stored if name.endswith(f".{DOWN}")}
-        bias, cosine_scale = stored["scalars"].tolist()
+        bias, cosine_scale, *choice_shift = stored["scalars"].tolist()
         return StatementHead(
             products={name: (stored[f"{name}.{DOWN}"], stored[f"{name}.{UP}"]) for name in sorted(layers)},
             gates_LA=stored["gates"],
@@ -111,4 +114,5 @@ class StatementHead:
             weight_H=stored["weight"],
             bias=bias,
             cosine_scale=cosine_scale,
+            choice_shift=choice_shift[0] if choice_shift else 0.0,
         )

@@ -192,7 +192,7 @@ class Printed:
 
 
 @settings
-class Asked:
+class AskedFor:
     """Options that are named when one asks."""
 
     options: str | None = option("task", default=None, first=True, metavar="A,B,C|FILE.json")
@@ -204,7 +204,7 @@ class Asked:
     """Whether no option may fit. [yes]"""
 
 
-def check_asked(asked: Asked) -> None:
+def check_asked(asked: AskedFor) -> None:
     """InputError for a question without options."""
     for name in ("question", "none"):
         value = getattr(asked, name)

@@ -73,3 +73,6 @@ class FineTuneOptions(TypedDict, total=False):
     first_rank: int
     max_share: float | None
     negatives: int
+    options: str | None
+    question: str
+    probabilities_column: str | None

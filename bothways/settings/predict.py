@@ -30,7 +30,7 @@ class Parts:
 
 
 @base.settings
-class Predict(base.Asked, base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
+class Predict(base.AskedFor, base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.Printed):
     """Predict labels, numbers, entities or answers, in input order; by default one JSON object per line."""
 
     model: Location = argument("DIR")
@@ -117,7 +117,7 @@ class Fill(base.Checked, base.Compute, base.Printed):
 
 
 @base.settings
-class Decide(base.Asked, base.Checked, base.Compute, base.Printed):
+class Decide(base.AskedFor, base.Checked, base.Compute, base.Printed):
     """Decide which of the options that are named fits a text, without training."""
 
     model: Location = argument("DIR", default=Path(DEFAULT))
@@ -155,7 +155,7 @@ class Embed(base.Windows, base.Encoded, Parts, base.Checked, base.Compute, base.
 
 
 @base.settings
-class Evaluate(base.Asked, base.TagColumns, base.TextColumns, base.Checked, base.Compute, base.Printed):
+class Evaluate(base.AskedFor, base.TagColumns, base.TextColumns, base.Checked, base.Compute, base.Printed):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained model on plain text. To score a file of
     predictions: bothways evaluate --predictions FILE GOLD."""
 

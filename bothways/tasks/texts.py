@@ -295,7 +295,7 @@ class TextTask(TrainingTask):
         """For pairs, the task whose head reads "pair" features; else None."""
         if self.tables["train"].pairs is None or self.pair_features == "pair":
             return self if self.pair_features else None
-        settings = replace(self.settings, pooling="pair")
+        settings = replace(self.settings, pooling="pair")  # type: ignore[arg-type]  # decisions have no pairs
         if self.pair_features:
             return replace(self, settings=settings)  # type: ignore[type-var]
         rows = sample_rows([1] * len(self.tables["train"]), MAX_PAIRS, seed=0)

@@ -15,7 +15,7 @@ from bothways.inference.jobs.source import JobSource, read_inputs, read_texts_to
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import Progress
-from bothways.settings.base import Asked
+from bothways.settings.base import AskedFor
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration
@@ -80,7 +80,7 @@ def load_for(settings: Embed | Predict) -> Predictor:
     return model if isinstance(settings, Embed) else asking(model, settings)
 
 
-def asking(model: Predictor, asked: Asked) -> Predictor:
+def asking(model: Predictor, asked: AskedFor) -> Predictor:
     """The model with the options of the settings as its labels; the model itself if they name none."""
     if asked.options is None:
         return model

@@ -42,6 +42,11 @@ class AskedQuestion(ABC):
     @abstractmethod
     def statements(self) -> tuple[str, ...]: ...
 
+    @property
+    def is_choice(self) -> bool:
+        """Whether one of the statements holds at most, or none."""
+        return False
+
     @abstractmethod
     def answer(self, scores_K: Scores) -> Decision:
         """The decision from the score of each statement."""
@@ -67,6 +72,10 @@ class OneOf(AskedQuestion):
         InputError for no options, equal names or an empty description."""
         read = read_options(options)
         return OneOf(read, text.strip(), none)
+
+    @property
+    def is_choice(self) -> bool:
+        return True
 
     @property
     def statements(self) -> tuple[str, ...]:
