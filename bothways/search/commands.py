@@ -177,6 +177,7 @@ def extract(settings: Extract) -> "Extracted":
         device=settings.device,
         dtype=settings.dtype,
         min_score=settings.min_score,
+        options=settings.options,
     )
 
     return extraction.extract(

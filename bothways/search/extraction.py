@@ -32,6 +32,8 @@ from bothways.search.indexing import file_digest, unread_summary
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
+from bothways.tasks.decide.option_set import DECIDE
+from bothways.tasks.decide.questions import named_options
 from bothways.text.tokenizer.worker_processes import in_order
 
 if TYPE_CHECKING:
@@ -193,6 +195,7 @@ class Models:
     question: that one of them is asked.
     device, dtype: where and in which format they compute.
     min_score: of a fact; None: all facts.
+    options: that a model decides among; None: those that it has learned.
     """
 
     paths: tuple[tuple[str, Path], ...]
@@ -200,20 +203,25 @@ class Models:
     device: str
     dtype: str
     min_score: float | None = None
+    options: str | None = None
 
     def open(self) -> Iterator[Extractor]:
         from bothways.inference.load import load
 
         for name, path in self.paths:
             model = load(path, device=self.device, dtype=self.dtype)
+            if name == DECIDE and self.options is not None:
+                model = model.asking(named_options(self.options))
             if model.task != name:
                 remedy = f"train one with `bothways finetune {name}`"
+                if name == DECIDE:
+                    remedy = f"name its options with {flag('options')}, or {remedy}"
                 raise InputError(f"{name} ({path}) is a model to {model.task}; {remedy}")
             yield Extractor(model, question=self.question or "", min_score=self.min_score)
 
     def fingerprint(self) -> str:
         """A hash of everything besides the file that its facts depend on."""
-        digest = blake2b(repr((self.question, self.dtype, self.min_score)).encode(), digest_size=16)
+        digest = blake2b(repr((self.question, self.dtype, self.min_score, self.options)).encode(), digest_size=16)
         for name, path in self.paths:
             digest.update(f"|{name}".encode())
             for file in sorted(hub.locate(path).rglob("*")):

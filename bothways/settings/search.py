@@ -56,6 +56,10 @@ class Extract(Checked, Compute, Printed):
     """Tagger (finetune tag): a row for each entity."""
     classify: OptionalLocation = option("model", default=None, metavar="DIR")
     """Classifier (finetune classify): a row with the label of each file, page or row."""
+    decide: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
+    """A model that decides, such as bothways-en: a row with the option that fits each file, page or row."""
+    options: str | None = option("model", default=None, first=True, metavar="A,B,C|FILE.json")
+    """Options for --decide, as in `bothways decide`. [those of finetune decide]"""
     answer: OptionalLocation = option("model", default=None, metavar="DIR", first=True)
     """Question answering model (finetune answer), for --question: a row with the answer in each file, page or row."""
     question: str | None = option("model", default=None)
@@ -74,8 +78,10 @@ class Extract(Checked, Compute, Printed):
         super().__post_init__()
         if not self.folders:
             raise InputError("folders is empty; name at least one folder")
-        if not (self.tag or self.classify or self.answer):
-            raise InputError("tag, classify and answer are missing; name at least one model")
+        if not (self.tag or self.classify or self.decide or self.answer):
+            raise InputError("tag, classify, decide and answer are missing; name at least one model")
+        if self.options and not self.decide:
+            raise InputError(f"options ({self.options}) needs decide; name a model that decides, such as bothways-en")
         if (self.answer is None) != (self.question is None):
             given, missing = ("answer", "question") if self.answer else ("question", "answer")
             raise InputError(f"{given} ({getattr(self, given)}) needs {missing}; give both, or none")

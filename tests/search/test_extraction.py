@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import bothways
 from bothways.base.device import num_cores
 from bothways.base.errors import InputError
 from bothways.cli import main
@@ -21,6 +22,7 @@ from bothways.search import commands
 from bothways.search.entity_groups import group_document, normal_form
 from bothways.search.fact_table import COLUMNS
 from bothways.settings import Extract
+from tests.random_statements import random_statements
 from tests.search.test_documents import pptx, shape
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,9 @@ def models(make_model, tokenizer, tmp_path_factory):
         ("sorter", {"classes": 2}, ("x", "y")),
     ):
         checkpoint.save(Checkpoint(make_model("bert", heads, **sizes), tokenizer, labels=names), root / name)
+    model = make_model("bert", hidden_size=64, num_attention_heads=2, intermediate_size=96, **sizes)
+    statements = random_statements(model.config)
+    checkpoint.save(Checkpoint(model, tokenizer, statements=statements), root / "decider")
     return root
 
 
@@ -79,6 +84,22 @@ def test_every_fact_is_an_exact_slice(models, folder, tmp_path, capsys):
     assert checked > 4
     assert {row["line"] for row in rows if row["path"].endswith(".csv") and row["kind"] == "label"} == {2, 3}
     assert not [*tmp_path.glob(".facts*")]
+
+
+def test_options_that_are_named_are_labels(models, folder, tmp_path, capsys):
+    out = tmp_path / "facts.jsonl"
+    run(capsys, folder, "-o", out, "--decide", models / "decider", "--options", "a cat,the dog,rate")
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    model = bothways.load(models / "decider").asking(["a cat", "the dog", "rate"])
+    decision = model.decide("the dog sat")
+    found = [row for row in rows if row["path"].endswith(".csv") and row["line"] == 2]
+    assert [(row["kind"], row["name"]) for row in found] == [("label", decision.label)] * (decision.label is not None)
+    assert {row["kind"] for row in rows} == {"label"}
+
+    with pytest.raises(InputError, match="is a model to embed; name its options with --options, or train one"):
+        commands.extract(Extract(folders=(folder,), out=tmp_path / "other.csv", decide=models / "decider"))
+    with pytest.raises(InputError, match="needs decide"):
+        Extract(folders=(folder,), out=out, tag=models / "tagger", options="a,b")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
