@@ -1,28 +1,45 @@
-"""The questions of JevBench's cases, answered by `decide_each` and by the vectors alone.
+"""JevBench: how many of its questions are answered rightly, and how many of its laws hold.
 
     pip install jevbench==0.1.0
-    python -m benchmarks.jevbench [--model DIR] [--cases 240]
+    python -m benchmarks.jevbench [--model DIR] [--cases 240] [--seed 0]
+    python -m benchmarks.jevbench --laws [--suite jevbench-mini] [--cases 24] [--seed 0] [--save FILE]
 
-The right answers are not in the package; its generator gives them again: cases of a domain, planned with seed 1, whose
-questions and thresholds are those of the stored cases. Questions whose answer is unknown are left out. Printed by type:
-accuracy; of yes or no also the area under the curve, which needs no threshold. Vectors alone: the cosine of the vectors
-of the state and of the same strings that `decide_each` reads; above their median an answer is yes.
+Answers: the questions of the cases, answered by `decide_each` and by the vectors alone. The right answers are not in
+the package; its generator gives them again: cases of a domain, planned with seed 1, whose questions and thresholds are
+those of the stored cases. Questions whose answer is unknown are left out. Printed by type: accuracy; of yes or no also
+the area under the curve, which needs no threshold. Vectors alone: the cosine of the vectors of the state and of the
+same strings that `decide_each` reads; above their median an answer is yes.
+
+Laws (--laws): JevBench's own engine asks `bothways serve` over HTTP, in a process of its own on a free port of this
+machine. A law says how the answers to a changed question follow from those to the question as it was, for instance that
+a question and its negation sum to one; it holds in a test if they are at most .05 apart. Printed: the share of tests
+that pass, in percent. Of a law it is over its tests, of a group or dimension the mean of its laws, and the coherence is
+the mean of the five dimensions. In jevbench-240 a law has one test in each case; in jevbench-mini, whose figures are
+those that are published, in 24 of the 240.
 """
 
 import argparse
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import bothways
+from benchmarks.serving_processes import Server, Side
 from bothways.inference.predictor import Predictor
 from bothways.tasks.decide.questions import YES, AskedQuestion, Levels, OneOf, YesNo
 
-SUITE = "jevbench-240"
+SUITES = ("jevbench-240", "jevbench-mini")
+SUITE = SUITES[0]
 SEED = 1  # with which the cases were planned
+BY_CONSTRUCTION = ("batch_", "duplicate_question", "option_permutation")  # laws of batches and of order
+FEWEST_TESTS = 5  # of a law that counts
+WORST = 15  # laws that are printed
+
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 def answered_cases() -> Iterator[tuple[str, list[tuple[dict[str, Any], Any]]]]:
@@ -58,7 +75,7 @@ def is_same(stored: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
 
 
 def as_question(asked: Mapping[str, Any]) -> AskedQuestion:
-    criteria = asked.get("criteria")
+    criteria: Any = asked.get("criteria")
     if asked["type"] == "noul":
         return YesNo(asked["instructions"])
     if asked["type"] == "choice":
@@ -79,14 +96,10 @@ def area(scores: np.ndarray, holds: np.ndarray) -> float:
     return float((pairs > 0).mean() + (pairs == 0).mean() / 2)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="bothways-en")
-    parser.add_argument("--cases", type=int, default=240)
-    options = parser.parse_args(arguments)
-
-    model = bothways.load(options.model)
-    cases = random.Random(0).sample([*answered_cases()], options.cases)
+def print_answers(path: str, num_cases: int, seed: int) -> None:
+    """The accuracy of both methods on so many cases."""
+    model = bothways.load(path)
+    cases = random.Random(seed).sample([*answered_cases()], num_cases)
     right: dict[tuple[str, str], list[bool]] = defaultdict(list)
     yes: dict[str, list[float]] = defaultdict(list)
     holds: list[bool] = []
@@ -120,6 +133,67 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{method:14} {np.mean(everything):.1%} of {len(everything):,}: {', '.join(parts)}; "
             f"area under the curve of noul {area(scores_N, holds_N):.3f}"
         )
+
+
+# --- laws -------------------------------------------------------------------------------------------------------------
+
+
+def report_of_laws(path: str, suite: str, num_cases: int, seed: int) -> Any:
+    """JevBench's report on a served model, of so many cases of a suite.
+
+    SystemExit if a request failed or was refused: the laws that it tested have no figure then.
+    """
+    import jevbench
+
+    whole = jevbench.load_suite(suite)
+    chosen = replace(whole, cases=random.Random(seed).sample(whole.cases, num_cases))
+    with Server(Side("ours", "auto", path, threads=1)) as server:
+        backend = jevbench.systemone(f"http://127.0.0.1:{server.port}/v1/systemone", "model")
+        fewest = min(FEWEST_TESTS, num_cases)
+        report = jevbench.evaluate(backend, chosen, name=path, cache=":memory:", min_n=fewest, progress=True)
+
+    if report.errors:
+        raise SystemExit(f"{len(report.errors)} requests failed; the first: {report.errors[0]}")
+    return report
+
+
+def print_laws(report: Any) -> None:
+    """The coherence, and the shares of tests that pass: of dimensions, groups and laws."""
+    from jevbench import taxonomy
+
+    for level in ("dimension", "group"):
+        print(report.table(level))
+
+    laws = report.relations
+    batches_and_order = [share for name, share in laws.items() if name.startswith(BY_CONSTRUCTION)]
+    print(f"{'laws of batches and order':35} {np.mean(batches_and_order):6.1%} (mean of {len(batches_and_order)})")
+
+    whole = [name for name, share in laws.items() if share == 1]
+    print(f"{len(whole)} of {len(laws)} laws hold in every test: {', '.join(whole)}")
+    print("the laws that hold least:")
+    for name, share in sorted(laws.items(), key=lambda law: law[1])[:WORST]:
+        entry = taxonomy.entry(name)
+        tests = report.scores["checks"][f"{name}/{entry.primary[0]}"]["n"]
+        print(f"  {name:25} {share:6.1%} of {tests:3} ({entry.group}: {entry.summary})")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="bothways-en")
+    parser.add_argument("--cases", type=int, default=240, help="how many are drawn")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--laws", action="store_true", help="laws instead of answers")
+    parser.add_argument("--suite", choices=SUITES, default=SUITE, help="whose tests of laws are run")
+    parser.add_argument("--save", metavar="FILE", help="where JevBench's report on the laws is written")
+    options = parser.parse_args(arguments)
+
+    if not options.laws:
+        print_answers(options.model, options.cases, options.seed)
+        return
+    report = report_of_laws(options.model, options.suite, options.cases, options.seed)
+    print_laws(report)
+    if options.save:
+        report.save(options.save)
 
 
 if __name__ == "__main__":

@@ -125,3 +125,22 @@ def predictors(make_predictor):
         "reader": make_predictor(heads={"spans": 2}),
         "ranker": make_predictor(heads={"classes": 1}),
     }
+
+
+@pytest.fixture(scope="session")
+def decider(make_model, tokenizer):
+    """A small random model with a head of statements."""
+    import torch
+
+    from bothways.inference.predictor import Predictor
+    from bothways.model.checkpoint.contents import Checkpoint
+    from bothways.model.statements import StatementModel
+
+    model = make_model("bert", {"masked_words": 0, "next_sentence": 2})
+    statements = StatementModel(model.config, 4)
+    generator = torch.Generator().manual_seed(1)
+    for name, values in statements.named_parameters():
+        if name.endswith("up"):
+            torch.nn.init.normal_(values, std=0.3, generator=generator)
+    head = statements.requires_grad_(False).to_head()
+    return Predictor(Checkpoint(model=model, tokenizer=tokenizer, pooling="mean", statements=head), device="cpu")

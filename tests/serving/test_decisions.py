@@ -7,29 +7,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from bothways.inference.predictor import Predictor
-from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.statements import StatementModel
 from bothways.tasks.decide.questions import Levels, OneOf, YesNo
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "cats"]
 ANIMALS = {"cat": "the cat sat", "dog": ["a dog ran", "the dog sat"], "mat": "on a mat"}
 SYSTEM_ONE, OPENAI = "/v1/systemone", "/v1/decisions"
-
-
-@pytest.fixture(scope="session")
-def decider(make_model, tokenizer):
-    """A small random model with a head of statements."""
-    model = make_model("bert", {"masked_words": 0, "next_sentence": 2})
-    statements = StatementModel(model.config, 4)
-    generator = torch.Generator().manual_seed(1)
-    for name, values in statements.named_parameters():
-        if name.endswith("up"):
-            torch.nn.init.normal_(values, std=0.3, generator=generator)
-    head = statements.requires_grad_(False).to_head()
-    return Predictor(Checkpoint(model=model, tokenizer=tokenizer, pooling="mean", statements=head), device="cpu")
 
 
 @pytest.fixture
@@ -254,6 +237,32 @@ def test_yes_and_no_have_the_score_of_the_question_whatever_its_type(client, yes
     assert answers["choice"]["probabilities"] == {no: pytest.approx(1 - share), yes: share}
     assert answers["score"]["probabilities"] == {"0": pytest.approx(1 - share), "1": share}
     assert answers["score"]["score"] == share
+
+
+def test_yes_and_no_are_what_is_read_of_an_option_its_description_or_else_its_name(client):
+    instructions = NOUL["instructions"]
+    choice = {"type": "choice", "instructions": instructions}
+    answers = ask(
+        client,
+        noul=NOUL,
+        described={"type": "noul", "instructions": instructions, "criteria": {"true": "Yes", "false": "No"}},
+        same=choice | {"criteria": {"no": "No", "yes": "Yes"}},
+        turned=choice | {"criteria": {"no": "Yes", "yes": "No"}},
+        neutral=choice | {"criteria": {"a": "true", "b": "false"}},
+    )
+    share = answers["noul"]["noul"]
+    assert answers["described"]["noul"] == share
+    assert answers["same"]["probabilities"]["yes"] == share
+    assert answers["turned"]["probabilities"]["no"] == share
+    assert answers["neutral"]["probabilities"]["a"] == share
+
+
+def test_a_repeated_option_takes_its_part_from_its_twin_alone(client):
+    criteria = {"cat": "a cat", "dog": "a dog"}
+    choice = {"type": "choice", "instructions": "the", "criteria": criteria}
+    once, twice = ask(client, once=choice, twice=choice | {"criteria": {**criteria, "hound": "a dog"}}).values()
+    assert twice["probabilities"]["cat"] == pytest.approx(once["probabilities"]["cat"], abs=1e-12)
+    assert twice["probabilities"]["dog"] == twice["probabilities"]["hound"]
 
 
 def test_a_noul_of_two_descriptions_is_the_choice_between_them(client):

@@ -78,14 +78,13 @@ class NumberedOptions:
         Yes and no are the answers to the question itself: its score decides, as it does if the question is asked
         without options. So an answer does not depend on the type of the question.
         """
-        names = [name.strip().casefold() for name, _ in options]
-        has_descriptions = any(description.strip() for _, description in options)
-        if text.strip() and len(names) == 2 and {*names} in YES_AND_NO and not has_descriptions:
-            return NumberedOptions(YesNo(text), tuple(ANSWERS[name] for name in names))
-
         read = {str(number): description.strip() or name for number, (name, description) in enumerate(options)}
-        if not all(description.strip() for description in read.values()):
+        if not all(shown.strip() for shown in read.values()):
             raise InputError("an option has neither a name nor a description; give it one of them")
+
+        answers = [shown.strip().casefold() for shown in read.values()]
+        if text.strip() and len(answers) == 2 and {*answers} in YES_AND_NO:
+            return NumberedOptions(YesNo(text), tuple(ANSWERS[answer] for answer in answers))
         return NumberedOptions(OneOf.of(read, text, none=False), tuple(read))
 
     def probabilities(self, decision: Decision) -> list[float]:

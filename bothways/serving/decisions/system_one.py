@@ -26,7 +26,7 @@ from bothways.serving.decisions.asked import (
     read_question,
 )
 from bothways.tasks.decide.decoding import Decision
-from bothways.tasks.decide.questions import NO, YES, OneOf, YesNo
+from bothways.tasks.decide.questions import NO, YES, YesNo
 
 MOST_QUESTIONS = 64
 MOST_ASSETS = 4
@@ -52,8 +52,8 @@ class Noul(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type", t
         text = _text(self.instructions)
         is_true, is_false = _text(criteria.get(TRUE)), _text(criteria.get(FALSE))
         if is_true and is_false:
-            choice = OneOf.of({TRUE: is_true, FALSE: is_false}, text, none=False)
-            return Asked(choice, partial(_noul, key=TRUE))
+            one_of = NumberedOptions.of(text, [(TRUE, is_true), (FALSE, is_false)])
+            return Asked(one_of.question, partial(_noul, key=one_of.keys[0]))
 
         if not (text or is_true or is_false):
             raise InputError("a noul needs instructions or criteria; give a question or a statement")

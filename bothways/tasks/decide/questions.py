@@ -5,14 +5,16 @@ statement has one score, the log-odds that it holds for the text; all probabilit
 - a choice: if one option holds at most, option i has exp(s_i) / (1 + sum of exp(s_j)), and none of them 1 / (1 + ...)
 - a choice that must be made, and levels: exp(s_i) / sum of exp(s_j)
 - an option with several descriptions: the sum of theirs
+- a statement that is given several times: its share once, in equal parts
 
-So probabilities keep their own laws: options that are added, left out, merged or reordered change the others by one
-common factor, and nothing else.
+So probabilities keep their own laws: options that are added, left out, merged, repeated or reordered change the others
+by one common factor, and nothing else.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +88,7 @@ class OneOf(AskedQuestion):
         )
 
     def answer(self, scores_K: Scores) -> Decision:
-        shares, none = shares_of(scores_K, with_none=self.none)
+        shares, none = shares_of(self.statements, scores_K, with_none=self.none)
         probabilities: dict[str, float] = {}
         place = 0
         for name, descriptions in self.options.items():
@@ -111,7 +113,7 @@ class YesNo(AskedQuestion):
         return (self.text.strip(),)
 
     def answer(self, scores_K: Scores) -> Decision:
-        shares, none = shares_of(scores_K, with_none=True)
+        shares, none = shares_of(self.statements, scores_K, with_none=True)
         return Decision.of({YES: float(shares[0]), NO: none}, 0.0)
 
 
@@ -131,7 +133,7 @@ class Levels(AskedQuestion):
         return tuple(f"{self.text} {level}".strip() for level in self.levels)
 
     def answer(self, scores_K: Scores) -> Decision:
-        shares, _ = shares_of(scores_K, with_none=False)
+        shares, _ = shares_of(self.statements, scores_K, with_none=False)
         probabilities = dict(zip(self.levels, shares.tolist(), strict=True))
         mean = float(np.dot(shares, np.arange(len(shares))))
         return Decision.of(probabilities, 0.0, level=mean)
@@ -148,13 +150,19 @@ def answers_of(questions: Sequence[AskedQuestion], scores_K: Scores) -> list[Dec
     return [question.answer(scores_k) for question, scores_k in zip(questions, np.split(scores_K, ends), strict=True)]
 
 
-def shares_of(scores_K: Scores, *, with_none: bool) -> tuple[NDArray[np.float64], float]:
+def shares_of(statements: Sequence[str], scores_K: Scores, *, with_none: bool) -> tuple[NDArray[np.float64], float]:
     """The probability of each statement, and that none holds, if one holds at most.
 
+    A statement that is given several times is one event: each of its places has an equal part of its probability, and
+    the other statements have what they have without the repetition.
+
     The sum is in the order of the scores, so that the order of the options does not change a bit."""
+    times = Counter(statements)
+    times_K = np.array([times[statement] for statement in statements])
+
     scores = scores_K.astype(np.float64)
     largest = max(scores.max(), 0.0) if with_none else scores.max()
-    powers_K = np.exp(scores - largest)
+    powers_K = np.exp(scores - largest) / times_K
     none = float(np.exp(-largest)) if with_none else 0.0
     total = sum(sorted([*powers_K.tolist(), none]))
     return powers_K / total, none / total

@@ -61,6 +61,18 @@ def test_an_option_with_several_descriptions_has_the_sum_of_them():
     assert probabilities["returns"] == pytest.approx(apart["returns"])
 
 
+@pytest.mark.parametrize("none", [True, False])
+def test_a_description_of_several_options_is_shared_by_them_and_changes_no_other_option(none):
+    apart = decide(none=none)
+    repeated = {"delivery": "delivery", "billing": "billing", "parcel": "delivery", "returns": "returns"}
+    decision = OneOf.of({**repeated, "praise": ["praise", "praise"]}, none=none).answer(SCORES[[0, 1, 0, 2, 3, 3]])
+    expected = {**apart.probabilities, "parcel": apart.probabilities["delivery"] / 2}
+    expected["delivery"] /= 2
+    assert decision.probabilities == pytest.approx(expected)
+    assert decision.probabilities["delivery"] == decision.probabilities["parcel"]
+    assert decision.none == pytest.approx(apart.none)
+
+
 def test_equal_options_go_by_their_names_not_their_order():
     scores = np.zeros(2, np.float32)
     assert decide(["a", "b"], scores).label == decide(["b", "a"], scores).label
