@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bothways.base.errors import InputError
-from bothways.inference.backends.statement_scores import statement_scores as score_statements
+from bothways.inference.decisions import scores_of_questions
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
+from bothways.tasks.decide.questions import AskedQuestion
 from bothways.tasks.task import Item, firsts
 from bothways.tasks.windows import Long
 
@@ -42,11 +43,11 @@ def embed_all(model: Predictor, items: Sequence[Item], reading: ReadOptions) -> 
     return model.hidden_states(firsts(items), **reading)
 
 
-def statement_scores(
-    model: Predictor, items: Sequence[Item], reading: ReadOptions, *, statements: tuple[str, ...]
+def question_scores(
+    model: Predictor, items: Sequence[Item], reading: ReadOptions, *, questions: tuple[AskedQuestion, ...]
 ) -> Sequence[Any]:
-    """The score of each statement for each text, float32 [K]."""
-    return [*score_statements(model.encoder, firsts(items), statements, reading)]
+    """The score of each statement of each question for each text, float32 [K]."""
+    return [*scores_of_questions(model.encoder, firsts(items), questions, reading)]
 
 
 def attention(

@@ -79,9 +79,10 @@ class ServedModel:
         """The names of the routes that the model answers."""
         names = [*VECTOR_ROUTES] if self.fingerprint else []
         # A set, as several tasks share a route.
-        names += {entry.load().route.strip("/") for entry in self._entries()}
+        routes = {entry.load().route.strip("/") for entry in self._entries()}
         if self.model.description.statements is not None:
-            names.append(DECIDE)
+            routes.add(DECIDE)
+        names += routes
         if not self.cannot_rank:
             names.append("rerank")
 

@@ -44,6 +44,15 @@ def test_decisions_are_those_of_the_predictor(client, decider, options, more):
     assert client.post("/decide", {"inputs": TEXTS[:1], "options": options, **more}).json() == [near(expected[0])]
 
 
+def test_a_model_decides_among_its_own_options(serve, decider):
+    model = decider.asking(ANIMALS, question="the")
+    client = serve({"animals": model})
+    expected = [near(decision) for decision in decider.decide(TEXTS, ANIMALS, question="the")]
+    assert client.post("/decide", {"inputs": TEXTS}).json() == expected
+    other = decider.decide(TEXTS[0], ["cat", "dog"])
+    assert client.post("/decide", {"inputs": TEXTS[0], "options": ["cat", "dog"]}).json() == near(other)
+
+
 def test_several_questions_are_answered_by_name(client, decider):
     asked = {
         "animal": {"type": "choice", "options": ANIMALS, "question": "the"},

@@ -12,6 +12,7 @@ from msgspec import Struct
 from bothways.base.errors import InputError
 from bothways.serving.bodies import Place, Refusal, as_struct, place_name, wrong
 from bothways.tasks.decide.decoding import Decision
+from bothways.tasks.decide.option_set import OptionSet
 from bothways.tasks.decide.questions import NO, YES, AskedQuestion, OneOf, YesNo
 
 # Options that are the answers to the question itself.
@@ -42,8 +43,11 @@ class Asking(Protocol):
     def read_texts(self) -> list[str]:
         """The texts. Refusal for anything that is not read as text."""
 
-    def asked(self) -> list[Asked]:
-        """The questions, which are asked about each text. Refusal if one of them cannot be asked."""
+    def asked(self, own: OptionSet | None) -> list[Asked]:
+        """The questions, which are asked about each text. Refusal if one of them cannot be asked.
+
+        own: the options of the model, if it has some.
+        """
 
     def reply(self, answers: list[list[Any]], model: str, num_tokens: int) -> Any:
         """The JSON of the answer.

@@ -11,21 +11,20 @@ from bothways.tasks.decide.questions import answers_of, statements_of
 async def decide(request: ModelRequest) -> Any:
     """The answer to each question about each text.
 
-    The queue computes the scores of statements, since requests with equal statements can share a batch. Decisions
+    The queue computes the scores of statements, since requests with equal questions can share a batch. Decisions
     follow from the scores here.
     """
     body: Asking = request.body
     texts = body.read_texts()
-    asked = body.asked()
-    questions = [one.question for one in asked]
-    statements = statements_of(questions)
+    asked = body.asked(request.served.model.encoder.asked)
+    questions = tuple(one.question for one in asked)
 
     scores_NK = await request.run(
-        calls.statement_scores,
+        calls.question_scores,
         [(text, None) for text in texts],
         # A statement of several questions is read once.
-        with_each=[*dict.fromkeys(statements)],
-        statements=tuple(statements),
+        with_each=[*dict.fromkeys(statements_of(questions))],
+        questions=questions,
     )
 
     answers = []

@@ -25,6 +25,7 @@ from bothways.serving.decisions.asked import (
     read_question,
 )
 from bothways.tasks.decide.decoding import Decision
+from bothways.tasks.decide.option_set import OptionSet
 from bothways.tasks.decide.questions import MOST_OPTIONS, YES, YesNo
 
 MOST_QUESTIONS = 400
@@ -224,7 +225,7 @@ class DecisionsBody(ModelBody, kw_only=True):
             return [self.input]
         return [text_of_messages(self.input, ("input",))]
 
-    def asked(self) -> list[Asked]:
+    def asked(self, own: OptionSet | None) -> list[Asked]:
         asked = []
         for number, one in enumerate(self.questions):
             place: Place = ("questions", number)

@@ -11,6 +11,7 @@ from bothways.base.errors import InputError
 from bothways.serving.bodies import OneOrMany, ReadingBody, Refusal, wrong
 from bothways.serving.decisions.asked import Asked, at_place, read_question
 from bothways.tasks.decide.decoding import Decision
+from bothways.tasks.decide.option_set import OptionSet
 from bothways.tasks.decide.questions import MOST_OPTIONS, Levels, OneOf, YesNo
 
 MOST_QUESTIONS = 400  # of a request
@@ -89,8 +90,10 @@ class DecideBody(ReadingBody, kw_only=True):
     def read_texts(self) -> list[str]:
         return [self.inputs] if isinstance(self.inputs, str) else self.inputs
 
-    def asked(self) -> list[Asked]:
+    def asked(self, own: OptionSet | None) -> list[Asked]:
         if self.questions is None:
+            if self.options is None and own is not None:
+                return [Asked(own.question, Decision.to_json)]
             if self.options is None:
                 raise wrong("options", None, f"{OPTIONS}; or ask several `questions`")
             return [Asked(OneOf.of(self.options, self.question, none=self.none), Decision.to_json)]

@@ -26,6 +26,7 @@ from bothways.serving.decisions.asked import (
     read_question,
 )
 from bothways.tasks.decide.decoding import Decision
+from bothways.tasks.decide.option_set import OptionSet
 from bothways.tasks.decide.questions import NO, YES, YesNo
 
 MOST_QUESTIONS = 64
@@ -173,7 +174,7 @@ class SystemOneBody(ModelBody, kw_only=True, forbid_unknown_fields=True):
             raise Refusal(400, "`assets` has images, which are not read here; send the text alone", "Validation")
         return [as_text(self.state)]
 
-    def asked(self) -> list[Asked]:
+    def asked(self, own: OptionSet | None) -> list[Asked]:
         return [at_place(one.asked, ("questions", name)) for name, one in self.questions.items()]
 
     def reply(self, answers: list[list[Any]], model: str, num_tokens: int) -> Any:

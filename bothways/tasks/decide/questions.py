@@ -54,9 +54,9 @@ class AskedQuestion(ABC):
         """The decision from the score of each statement."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneOf(AskedQuestion):
-    """Which option fits.
+    """Which option fits. Two are equal only if their options have the same order.
 
     options: what each option is called, and its descriptions.
     text: the question, which is read before each description; "": none.
@@ -74,6 +74,16 @@ class OneOf(AskedQuestion):
         InputError for no options, equal names or an empty description."""
         read = read_options(options)
         return OneOf(read, text.strip(), none)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return (*self.options.items(),), self.text, self.none
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OneOf) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def is_choice(self) -> bool:

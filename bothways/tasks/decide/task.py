@@ -37,6 +37,7 @@ class DecideTask(TextModelTask):
 
     name: ClassVar[str] = "decide"
     options = frozenset({"top"})
+    route: ClassVar[str] = "/decide"
 
     def train(self, settings: TrainDecide, pretrained: Checkpoint, fold: int | None) -> Deciding:
         return Deciding.build(settings, pretrained, read_tables(settings, fold))
