@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from bothways.base.device import retain_freed_memory
 from bothways.model.checkpoint import checkpoint
 from tools.decide.rules import make_examples
 from tools.decide.train import Trainer
@@ -30,6 +31,7 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
+    retain_freed_memory()
     options.out.mkdir(parents=True, exist_ok=True)
     examples = make_examples(options.data, SEED)
     print(f"{len(examples):,} examples")
