@@ -7,6 +7,7 @@ encoder's weights.
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,7 +39,9 @@ def main() -> None:
 
     trainer = Trainer(checkpoint.load(options.model), examples, options.out, options.steps)
     trainer.run(60 * options.minutes)
-    trainer.model.to_head().write(options.out)
+    shift = trainer.choice_shift()
+    replace(trainer.model.to_head(), choice_shift=shift).write(options.out)
+    print(f"options of a choice have {shift:+.2f} of log-odds against none")
     for kind, (right, chosen) in trainer.accuracy().items():
         print(f"{kind}: {right:.1%} of statements, {chosen:.1%} of choices")
     print(f"{trainer.step} of {options.steps} steps; {options.out / 'statements.safetensors'}")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,6 +30,8 @@ CHOICE_WEIGHT = 0.7  # of the loss of choices, beside that of each statement
 OPPOSITE_WEIGHT = 0.02  # of the square of the sum of two opposite scores
 SMOOTHING = 0.05  # of labels: texts of users are further from Wikipedia than held-out ones
 HELD_OUT = 500  # examples
+KEPT = 0.95  # of held-out texts with a right option, which are not to be "none of these"
+FEWEST_KEPT = 20  # texts of a kind, of which such a share can be told
 SAVED_SECONDS = 120
 STATE = "state.pt"
 
@@ -152,6 +155,20 @@ class Trainer:
         if opposites:
             loss = loss + OPPOSITE_WEIGHT * torch.stack(opposites).mean()
         return loss
+
+    def choice_shift(self) -> float:
+        """What is added to the scores of options, so that of each kind of held-out choices KEPT of those with a right
+        option have an option above none."""
+        shifts = []
+        for kind in sorted({example.kind for example in self.held_out}):
+            examples = [one for one in self.held_out if one.kind == kind and one.is_choice and any(one.holds)]
+            if len(examples) < FEWEST_KEPT:
+                continue
+            with torch.no_grad():
+                scores_P, _, text_P = self.scores(examples)
+            best_N = [float(scores_P[text_P == number].max()) for number in range(len(examples))]
+            shifts.append(-float(np.quantile(best_N, 1 - KEPT)))
+        return max(shifts)
 
     def accuracy(self) -> dict[str, tuple[float, float]]:
         """Of held-out examples by kind: the share of statements on the right side of 0, and of choices that are right
