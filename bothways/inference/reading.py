@@ -58,6 +58,10 @@ class AnswerOptions(ReadOptions, total=False):
     max_answer_tokens: int | None
 
 
+class ExplainOptions(ReadOptions, total=False):
+    label: str | None
+
+
 def check_names(options: Mapping[str, Any]) -> None:
     """TypeError for an unknown option, as Python raises for any unknown keyword."""
     names = ReadOptions.__annotations__
