@@ -8,10 +8,11 @@ from bothways.base.errors import InputError
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
 from bothways.inference.statements import statement_scores as score_statements
-from bothways.tasks.task import Item, firsts
+from bothways.tasks.task import Item, firsts, split_pairs
 from bothways.tasks.windows import Long
 
 ATTENTION_TOKENS = 64  # of a text at most
+EXPLAIN_TOKENS = 256  # of a text (or pair) at most, which is read once for each of its words
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,12 @@ def statement_scores(
 ) -> Sequence[Any]:
     """The score of each statement for each text, float32 [K]."""
     return [*score_statements(model.encoder, firsts(items), statements, reading)]
+
+
+def explain(model: Predictor, items: Sequence[Item], reading: ReadOptions, *, label: str | None) -> Sequence[Any]:
+    """The explanation of each text (or pair), as JSON."""
+    found = model.explain(*split_pairs(items), label=label, **reading)
+    return [explanation.to_json() for explanation in found]
 
 
 def attention(

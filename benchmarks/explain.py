@@ -1,0 +1,233 @@
+"""Why a text got its label: `model.explain` on SST-2, against planted words, deletions and integrated gradients.
+
+    python -m benchmarks.explain [--rows 2000] [--planted 200] [--gradients 200] [--times 15] [--seed 0]
+
+A linear head on the frozen packaged encoder is fitted on `rows` rows of train. Printed, of dev:
+
+- planted: a decisive word is put at a random place of a text; the share of texts in which its effect is the largest.
+- deleted: the three words of the largest effects are left out together, or three random ones; the share of texts whose
+  probability changes more by the former. Texts of fewer than six words are left out.
+- gradients: Spearman correlation of effects and integrated gradients (Sundararajan 2017) over the words of a text.
+- time: of `explain`, divided by the time of `embed` for the same variants of the texts, in turns.
+
+Data: $BOTHWAYS_DATA (default: ../shared/data).
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+import bothways
+from bothways.inference.explain import Variants
+from bothways.inference.explanation import Explanation, leave_out, word_cuts
+from bothways.inference.predictor import Predictor
+from bothways.settings import Classify
+from bothways.text.batch import Batch
+from bothways.training.finetuning.finetune import run as run_task
+
+DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
+LABELS = ("negative", "positive")
+DECISIVE = ("terrible", "awful", "worst", "wonderful", "superb", "masterpiece")
+DELETED = 3  # words
+STEPS = 32  # of the path of integrated gradients
+TIMED = 100  # texts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--planted", type=int, default=200)
+    parser.add_argument("--gradients", type=int, default=200)
+    parser.add_argument("--times", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+
+    train, dev = read("train"), read("dev")
+    with tempfile.TemporaryDirectory() as folder:
+        model = fit(draw.sample(train, options.rows), Path(folder))
+    texts = [text for text, _ in dev]
+    right = np.mean([one.label == label for one, (_, label) in zip(model.classify(texts), dev, strict=True)])
+    print(f"accuracy of {len(dev)} texts: {right:.1%}; {model.backend.computed_by}", flush=True)
+
+    planted = plant(draw.sample(texts, options.planted), draw)
+    firsts = are_first(model, planted)
+    strong = [strength(model, word) for word, _, _ in planted]
+    print(f"planted: the planted word is first in {share(firsts)}")
+    decisive = [first for first, is_strong in zip(firsts, strong, strict=True) if is_strong]
+    print(f"         of words that are decisive for this model: {share(decisive)}", flush=True)
+
+    explained = model.explain(texts)
+    changes = deleted(model, explained, texts, draw)
+    print(f"deleted: the three top words change more than three random ones in {share(changes)}")
+    print(f"gradients: mean Spearman {correlation(model, texts, explained, options.gradients, draw)}", flush=True)
+    print(f"time: explain / embed {ratio(model, draw.sample(texts, TIMED), options.times)}")
+
+
+def read(split: str) -> list[tuple[str, str]]:
+    """The texts of a split, with their labels."""
+    with (DATA / "glue" / "SST-2" / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [(row["sentence"].strip(), LABELS[int(row["label"])]) for row in rows]
+
+
+def fit(rows: Iterable[tuple[str, str]], folder: Path) -> Predictor:
+    """A linear head on the frozen packaged encoder."""
+    table = folder / "train.jsonl"
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    table.write_text("\n".join(lines), encoding="utf-8")
+    run_task(Classify(train=table, out=folder / "run", baselines=False, learning_rate=0.0))
+    return bothways.load(folder / "run")
+
+
+def share(values: Sequence[bool]) -> str:
+    """A share with its 95 % interval (Wilson 1927)."""
+    n, z = len(values), 1.96
+    p = float(np.mean(values))
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return f"{p:.1%} ({middle - half:.1%} to {middle + half:.1%}) of {n}"
+
+
+# --- planted words ----------------------------------------------------------------------------------------------------
+
+
+def plant(texts: Sequence[str], draw: random.Random) -> list[tuple[str, int, str]]:
+    """A decisive word at a random place of each text: the word, its first character, the text."""
+    planted = []
+    for text in texts:
+        words = text.split()
+        place = draw.randint(0, len(words))
+        word = draw.choice(DECISIVE)
+        start = len(" ".join([*words[:place], ""]))
+        planted.append((word, start, " ".join([*words[:place], word, *words[place:]])))
+    return planted
+
+
+def are_first(model: Predictor, planted: Sequence[tuple[str, int, str]]) -> list[bool]:
+    explained = model.explain([text for _, _, text in planted])
+    return [one.top(1)[0].start == start for one, (_, start, _) in zip(explained, planted, strict=True)]
+
+
+def strength(model: Predictor, word: str) -> bool:
+    """Whether the model is sure of the label of the word alone."""
+    return model.classify(word).score >= 0.9
+
+
+# --- deletions --------------------------------------------------------------------------------------------------------
+
+
+def deleted(
+    model: Predictor, explained: Sequence[Explanation], texts: Sequence[str], draw: random.Random
+) -> list[bool]:
+    """Whether the top words, left out together, change the probability of the label more than random words."""
+    rows = [row for row, one in enumerate(explained) if len(one.words) >= 2 * DELETED]
+    shorter = [leave_out(texts[row], explained[row].top(DELETED)) for row in rows]
+    shorter += [leave_out(texts[row], draw.sample(explained[row].words, DELETED)) for row in rows]
+    found = model.classify(shorter)
+    changes = []
+    for row, one in zip([*rows, *rows], found, strict=True):
+        label = explained[row].label
+        assert label is not None
+        changes.append(abs(explained[row].score - one.scores[label]))
+    return [top > other for top, other in zip(changes[: len(rows)], changes[len(rows) :], strict=True)]
+
+
+# --- integrated gradients ---------------------------------------------------------------------------------------------
+
+
+def correlation(
+    model: Predictor, texts: Sequence[str], explained: Sequence[Explanation], number: int, draw: random.Random
+) -> str:
+    """The mean rank correlation of effects and integrated gradients, with its standard deviation."""
+    rows = [row for row, one in enumerate(explained) if len(one.words) >= 2 * DELETED]
+    values = []
+    for row in draw.sample(rows, min(number, len(rows))):
+        label = explained[row].label
+        assert label is not None
+        gradients_W = integrated_gradients(model, texts[row], model.labels.index(label))
+        effects_W = [word.effect for word in explained[row].words]
+        values.append(spearmanr(gradients_W, effects_W).statistic)
+    error = np.std(values) / np.sqrt(len(values))
+    return f"{np.mean(values):.3f} (standard error {error:.3f}, quartiles {np.quantile(values, [0.25, 0.75]).round(2)})"
+
+
+def integrated_gradients(model: Predictor, text: str, label: int, steps: int = STEPS) -> list[float]:
+    """The share of each word in the probability of a label (Sundararajan 2017, equation 3), computed by torch.
+
+    The path goes from a text of [PAD] to the text, in the table of the words' embeddings; special tokens stay.
+    """
+    module = model.module
+    encoding = model.tokenizer.encode(text)
+    batch = Batch.from_encodings([encoding] * steps).to(model.torch_encoder.torch_device)
+    size = len(encoding)
+    is_word_S = torch.tensor([sequence is not None for sequence in encoding.sequence_ids])
+    shares_K = (torch.arange(steps) + 0.5) / steps
+
+    path: list[torch.Tensor] = []
+    differences: list[torch.Tensor] = []
+
+    def along_the_path(table: torch.nn.Embedding, ids: object, found_TE: torch.Tensor) -> torch.Tensor:
+        whole_SE = found_TE.detach()[:size]
+        empty_SE = torch.where(is_word_S[:, None], table.weight.detach()[model.tokenizer.pad_id], whole_SE)
+        differences.append(whole_SE - empty_SE)
+        part_KSE = empty_SE + shares_K[:, None, None] * differences[0]
+        path.append(part_KSE.reshape(steps * size, -1).requires_grad_())
+        return path[0]
+
+    hook = module.encoder.embeddings.words.register_forward_hook(along_the_path)
+    try:
+        with torch.enable_grad():
+            states_KH = module.text_states(module.encoder(batch), batch)
+            probabilities_KC = module.text_scores("classes", states_KH).softmax(-1)
+            (gradients_TE,) = torch.autograd.grad(probabilities_KC[:, label].sum(), path)
+    finally:
+        hook.remove()
+
+    mean_SE = gradients_TE.reshape(steps, size, -1).mean(0)
+    share_S = (mean_SE * differences[0]).sum(1).tolist()
+    shares_W = []
+    for cut in word_cuts(text):
+        tokens = zip(share_S, encoding.offsets, is_word_S.tolist(), strict=True)
+        shares_W.append(sum(share for share, (start, _), is_word in tokens if is_word and cut.start <= start < cut.end))
+    return shares_W
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def ratio(model: Predictor, texts: Sequence[str], times: int) -> str:
+    """The seconds of `explain`, divided by the seconds of `embed` for the same variants, in turns."""
+    variants = [variant for text in texts for variant in Variants.of(text, None).texts]
+    model.explain(texts)
+    ratios = []
+    for turn in range(times):
+        seconds = {}
+        for name in ("explain", "embed") if turn % 2 else ("embed", "explain"):
+            begun = time.perf_counter()
+            if name == "explain":
+                model.explain(texts)
+            else:
+                model.embed(variants)
+            seconds[name] = time.perf_counter() - begun
+        ratios.append(seconds["explain"] / seconds["embed"])
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    per_text = 1000 * seconds["explain"] / len(texts)
+    return (
+        f"{middle:.3f} (median of {times}, quartiles {low:.3f} and {high:.3f}); {len(variants):,} variants of "
+        f"{len(texts)} texts, {per_text:.0f} ms a text"
+    )
+
+
+if __name__ == "__main__":
+    main()
