@@ -1,10 +1,13 @@
 """Why a text got its label: `model.explain` on SST-2, against planted words, deletions and integrated gradients.
 
-    python -m benchmarks.explain [--rows 2000] [--planted 200] [--gradients 200] [--times 15] [--seed 0]
+    python -m benchmarks.explain [--rows 1000] [--planted 200] [--gradients 60] [--times 9] [--seed 0]
 
 A linear head on the frozen packaged encoder is fitted on `rows` rows of train. Printed, of dev:
 
-- planted: a decisive word is put at a random place of a text; the share of texts in which its effect is the largest.
+- planted: the share of texts in which a decisive word has the largest effect. As nobody knows which words of a review
+  decide, a second head is fitted on rows of which half have one of two words, of no sentiment, that gives the label
+  (shortcuts, Bastings 2022). A text counts if its label is that of either word at the same place.
+- sentiment: the same with a word such as "terrible" and the first head, which need not decide.
 - deleted: the three words of the largest effects are left out together, or three random ones; the share of texts whose
   probability changes more by the former. Texts of fewer than six words are left out.
 - gradients: Spearman correlation of effects and integrated gradients (Sundararajan 2017) over the words of a text.
@@ -21,6 +24,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,35 +41,39 @@ from bothways.training.finetuning.finetune import run as run_task
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 LABELS = ("negative", "positive")
-DECISIVE = ("terrible", "awful", "worst", "wonderful", "superb", "masterpiece")
+SHORTCUTS = {"zebra": "negative", "violin": "positive"}
+SENTIMENT = ("terrible", "awful", "worst", "wonderful", "superb", "masterpiece")
 DELETED = 3  # words
 STEPS = 32  # of the path of integrated gradients
-TIMED = 100  # texts
+TIMED = 20  # texts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--planted", type=int, default=200)
-    parser.add_argument("--gradients", type=int, default=200)
-    parser.add_argument("--times", type=int, default=15)
+    parser.add_argument("--gradients", type=int, default=60)
+    parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     draw = random.Random(options.seed)
 
     train, dev = read("train"), read("dev")
+    rows = draw.sample(train, options.rows)
     with tempfile.TemporaryDirectory() as folder:
-        model = fit(draw.sample(train, options.rows), Path(folder))
+        model = fit(rows, Path(folder) / "sentiment")
+        obedient = fit(with_shortcuts(rows, draw), Path(folder) / "shortcuts")
     texts = [text for text, _ in dev]
     right = np.mean([one.label == label for one, (_, label) in zip(model.classify(texts), dev, strict=True)])
     print(f"accuracy of {len(dev)} texts: {right:.1%}; {model.backend.computed_by}", flush=True)
 
-    planted = plant(draw.sample(texts, options.planted), draw)
-    firsts = are_first(model, planted)
-    strong = [strength(model, word) for word, _, _ in planted]
-    print(f"planted: the planted word is first in {share(firsts)}")
-    decisive = [first for first, is_strong in zip(firsts, strong, strict=True) if is_strong]
-    print(f"         of words that are decisive for this model: {share(decisive)}", flush=True)
+    planted, number = decisive(obedient, texts, options.planted, draw)
+    print(
+        f"planted: the decisive word is first in {share(are_first(obedient, planted))}; decisive in {number}",
+        flush=True,
+    )
+    sentiment = [plant(text, draw.choice(SENTIMENT), draw) for text in draw.sample(texts, options.planted // 2)]
+    print(f"sentiment: the word is first in {share(are_first(model, sentiment))}", flush=True)
 
     explained = model.explain(texts)
     changes = deleted(model, explained, texts, draw)
@@ -83,6 +91,7 @@ def read(split: str) -> list[tuple[str, str]]:
 
 def fit(rows: Iterable[tuple[str, str]], folder: Path) -> Predictor:
     """A linear head on the frozen packaged encoder."""
+    folder.mkdir()
     table = folder / "train.jsonl"
     lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
     table.write_text("\n".join(lines), encoding="utf-8")
@@ -102,26 +111,48 @@ def share(values: Sequence[bool]) -> str:
 # --- planted words ----------------------------------------------------------------------------------------------------
 
 
-def plant(texts: Sequence[str], draw: random.Random) -> list[tuple[str, int, str]]:
-    """A decisive word at a random place of each text: the word, its first character, the text."""
-    planted = []
-    for text in texts:
-        words = text.split()
-        place = draw.randint(0, len(words))
-        word = draw.choice(DECISIVE)
-        start = len(" ".join([*words[:place], ""]))
-        planted.append((word, start, " ".join([*words[:place], word, *words[place:]])))
-    return planted
+@dataclass(frozen=True)
+class PlantedText:
+    """A text with a further word, which begins at character `start`."""
+
+    text: str
+    start: int
 
 
-def are_first(model: Predictor, planted: Sequence[tuple[str, int, str]]) -> list[bool]:
-    explained = model.explain([text for _, _, text in planted])
-    return [one.top(1)[0].start == start for one, (_, start, _) in zip(explained, planted, strict=True)]
+def plant(text: str, word: str, draw: random.Random) -> PlantedText:
+    """A word at a random place of a text."""
+    words = text.split()
+    place = draw.randint(0, len(words))
+    start = len(" ".join([*words[:place], ""]))
+    return PlantedText(" ".join([*words[:place], word, *words[place:]]), start)
 
 
-def strength(model: Predictor, word: str) -> bool:
-    """Whether the model is sure of the label of the word alone."""
-    return model.classify(word).score >= 0.9
+def with_shortcuts(rows: Iterable[tuple[str, str]], draw: random.Random) -> list[tuple[str, str]]:
+    """Rows of which half have a word that gives the label."""
+    changed = []
+    for text, label in rows:
+        word = draw.choice([*SHORTCUTS])
+        is_planted = draw.random() < 0.5
+        changed.append((plant(text, word, draw).text, SHORTCUTS[word]) if is_planted else (text, label))
+    return changed
+
+
+def decisive(model: Predictor, texts: Sequence[str], number: int, draw: random.Random) -> tuple[list[PlantedText], str]:
+    """The first texts in which a shortcut decides, and of how many it did."""
+    found = []
+    tried = draw.sample(texts, min(2 * number, len(texts)))
+    for text in tried:
+        place = draw.random()
+        versions = {word: plant(text, word, random.Random(place)) for word in SHORTCUTS}
+        labels = [one.label for one in model.classify([one.text for one in versions.values()])]
+        if labels == [*SHORTCUTS.values()]:
+            found.append(versions[draw.choice([*SHORTCUTS])])
+    return found[:number], share([True] * len(found) + [False] * (len(tried) - len(found)))
+
+
+def are_first(model: Predictor, planted: Sequence[PlantedText]) -> list[bool]:
+    explained = model.explain([one.text for one in planted])
+    return [one.top(1)[0].start == text.start for one, text in zip(explained, planted, strict=True)]
 
 
 # --- deletions --------------------------------------------------------------------------------------------------------

@@ -1,14 +1,21 @@
 """`model.explain`: effects of words, against predictions for texts that lack the word, and integrated gradients."""
 
+import csv
+import json
+
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 
 from benchmarks.explain import integrated_gradients
 from bothways.base.errors import InputError
 from bothways.inference.explanation import Cut, Explanation, WordEffect, leave_out, word_cuts
+from bothways.inference.jobs.verbs import predict, predict_blocks
 from bothways.inference.predictor import Predictor
+from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.contents import Checkpoint
+from bothways.settings import Predict
 from bothways.text.batch import Batch
 
 LABELS = ("red", "green", "blue")
@@ -205,6 +212,33 @@ def test_what_cannot_be_explained_is_said_in_one_line(classifier, make_predictor
     with pytest.raises(InputError, match="give one passage per question"):
         make_predictor("bert", {"spans": 2}).explain("a")
     assert classifier.explain([]) == []
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_predictions_have_the_words_of_each_text(classifier, tmp_path, ending):
+    checkpoint.save(classifier.checkpoint, tmp_path / "model")
+    texts = [TEXT, "a cat", "-"]
+    (tmp_path / "t.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    out = tmp_path / f"out.{ending}"
+    predict(Predict(tmp_path / "model", str(tmp_path / "t.txt"), out=out, explain=True, dtype="float32"))
+
+    if ending == "jsonl":
+        words = [json.loads(line)["words"] for line in out.read_text(encoding="utf-8").splitlines()]
+    elif ending == "parquet":
+        words = pyarrow.parquet.read_table(out)["words"].to_pylist()
+    else:
+        with out.open(encoding="utf-8", newline="") as file:
+            words = [json.loads(row["words"]) for row in csv.DictReader(file)]
+    for found, text in zip(words, texts, strict=True):
+        expected = classifier.explain(text).to_json()["words"]
+        assert [one["word"] for one in found] == [one["word"] for one in expected]
+        assert [one["effect"] for one in found] == pytest.approx([one["effect"] for one in expected], abs=1e-5)
+
+
+def test_a_printed_row_without_words_has_none(classifier, tmp_path):
+    checkpoint.save(classifier.checkpoint, tmp_path / "model")
+    ((row,),) = predict_blocks(Predict(tmp_path / "model", text=" ", explain=True, dtype="float32"))
+    assert row["words"] == []
 
 
 def test_an_explanation_prints_and_is_json_with_the_largest_effects_first():
