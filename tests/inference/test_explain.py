@@ -220,7 +220,8 @@ def test_predictions_have_the_words_of_each_text(classifier, tmp_path, ending):
     texts = [TEXT, "a cat", "-"]
     (tmp_path / "t.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     out = tmp_path / f"out.{ending}"
-    predict(Predict(tmp_path / "model", str(tmp_path / "t.txt"), out=out, explain=True, dtype="float32"))
+    file = str(tmp_path / "t.txt")
+    predict(Predict(model=tmp_path / "model", file=file, out=out, explain=True, dtype="float32"))
 
     if ending == "jsonl":
         words = [json.loads(line)["words"] for line in out.read_text(encoding="utf-8").splitlines()]
@@ -237,7 +238,7 @@ def test_predictions_have_the_words_of_each_text(classifier, tmp_path, ending):
 
 def test_a_printed_row_without_words_has_none(classifier, tmp_path):
     checkpoint.save(classifier.checkpoint, tmp_path / "model")
-    ((row,),) = predict_blocks(Predict(tmp_path / "model", text=" ", explain=True, dtype="float32"))
+    ((row,),) = predict_blocks(Predict(model=tmp_path / "model", text=" ", explain=True, dtype="float32"))
     assert row["words"] == []
 
 
