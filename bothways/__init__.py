@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers, which do not co
     from bothways.api import finetune as finetune
     from bothways.api import train as train
     from bothways.base.errors import InputError as InputError
+    from bothways.inference.explanation import Explanation as Explanation
     from bothways.inference.load import load as load
     from bothways.inference.predictor import Predictor as Predictor
     from bothways.measure.report.attention_map import AttentionWeights as AttentionWeights
@@ -39,6 +40,7 @@ _MODULES = {
     "Callback": "training.callbacks",
     "Encoding": "text.tokenizer.encoding",
     "Entity": "tasks.tag.decoding",
+    "Explanation": "inference.explanation",
     "FineTuneResult": "training.finetuning.deliver",
     "Guess": "tasks.fill.decoding",
     "Hit": "search.store",

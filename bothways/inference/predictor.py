@@ -15,7 +15,15 @@ import numpy as np
 from bothways.base.errors import InputError, format_count
 from bothways.inference.backends.statement_scores import need_head
 from bothways.inference.base_predictor import BasePredictor
-from bothways.inference.reading import AnswerOptions, ClassifyOptions, ReadOptions, Rows, TagOptions, Texts
+from bothways.inference.reading import (
+    AnswerOptions,
+    ClassifyOptions,
+    ExplainOptions,
+    ReadOptions,
+    Rows,
+    TagOptions,
+    Texts,
+)
 from bothways.tasks import TASKS, arrays
 from bothways.tasks.answer.decoding import (
     MAX_ANSWER_TOKENS,
@@ -36,6 +44,7 @@ from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.inference.active_learning import UnlabelledTexts
+    from bothways.inference.explanation import Explanation
     from bothways.measure.report.attention_map import AttentionWeights
     from bothways.tasks.decide.decoding import Decision
     from bothways.tasks.decide.questions import AskedQuestion, Options
@@ -289,6 +298,39 @@ class Predictor(BasePredictor):
         parts = [*self.backend.text_scores("next_sentence", firsts, seconds, options)]
         probabilities_N: Rows = arrays.softmax(np.concatenate(parts))[:, 0]
         return float(probabilities_N[0]) if is_single else np.ascontiguousarray(probabilities_N)
+
+    @overload
+    def explain(self, texts: str, pairs: str | None = None, **options: Unpack[ExplainOptions]) -> Explanation: ...  # type: ignore[overload-overlap]
+    @overload
+    def explain(
+        self, texts: Texts, pairs: Texts | None = None, **options: Unpack[ExplainOptions]
+    ) -> list[Explanation]: ...
+    def explain(
+        self, texts: Texts, pairs: Texts | None = None, *, label: str | None = None, **options: Unpack[ReadOptions]
+    ) -> Explanation | list[Explanation]:
+        """Why the model predicts what it predicts: what the score of the prediction loses without each word.
+
+            model.explain("A quiet, generous film.").top(3)
+
+        A text of n words is read n + 1 times. Words are split at white space and punctuation; a punctuation mark is a
+        word. The score is the probability of the label of a classifier, the number of a regression model, the mean
+        score of the entities of a tagger (`entities` has one explanation for each), the score of the best answer, whose
+        passage is in `pairs` and whose words are the words of the passage, and for any other model the cosine of two
+        texts.
+
+        label: the label to be explained, by default the most probable one; of a tagger, the label of the entities.
+
+        InputError for a text without words, for an unknown label, and for a single text of a model without a head.
+        """
+        from bothways.inference.explain import explanations
+
+        firsts, seconds, is_single = read_one_or_many(texts, pairs)
+        found = [*explanations(self, firsts, seconds, label, options)]
+        for row, explanation in enumerate(found):
+            if not explanation.words:
+                name = "the text" if is_single else f"texts[{row}]"
+                raise InputError(f"{name} ({firsts[row]!r:.60}) has no words to leave out; give at least one word")
+        return found[0] if is_single else found
 
     def label_next(self, texts: Texts, n: int, pairs: Texts | None = None, **options: Unpack[ReadOptions]) -> list[int]:
         """The indices of the n texts (or pairs) to label next: the classifier is uncertain of them, and they differ.

@@ -59,6 +59,10 @@ class AnswerOptions(ReadOptions, total=False):
     max_answer_tokens: int | None
 
 
+class ExplainOptions(ReadOptions, total=False):
+    label: str | None
+
+
 def expanded(distinct_NH: Rows, rows: Integers) -> Rows:
     """A vector for each text given. rows: of each text among the different ones."""
     return distinct_NH if len(rows) == len(distinct_NH) else distinct_NH[rows]

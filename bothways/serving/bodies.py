@@ -65,6 +65,7 @@ def wrong(field: str, value: Any, expected: str, place: Place = ()) -> Refusal:
 INPUTS = "a string, a list of ids, or a list of those"
 PAIRS = "a list of two strings, or a list of such lists"
 SEQUENCES = "a string, a list of one or two strings (a text or a pair), or a list of such lists"
+TEXT_OR_PAIR = "a string, or a list of two strings"
 IDS = "a list of ids, or a list of such lists"
 
 # Some wrong values have messages of their own, and others are ignored where the field has no effect.
@@ -283,6 +284,13 @@ class SequencesBody(ItemsBody, kw_only=True):
         if len(sizes) > 1:
             raise Refusal(422, "`inputs` mixes texts and pairs; send them in two requests")
         return [(row[0], row[1] if len(row) == 2 else None) for row in rows], is_single
+
+
+class ExplainBody(ReadingBody, kw_only=True):
+    """The effect of each word of a text (or pair) on what the model predicts, the largest first."""
+
+    inputs: Annotated[str | Pair, Meta(description=TEXT_OR_PAIR)]
+    label: str | None = None
 
 
 class QuestionAndContext(Struct):

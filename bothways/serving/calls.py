@@ -9,10 +9,11 @@ from bothways.inference.decisions import scores_of_questions
 from bothways.inference.predictor import Predictor
 from bothways.inference.reading import ReadOptions
 from bothways.tasks.decide.questions import AskedQuestion
-from bothways.tasks.task import Item, firsts
+from bothways.tasks.task import Item, firsts, split_pairs
 from bothways.tasks.windows import Long
 
 ATTENTION_TOKENS = 64  # of a text at most
+EXPLAIN_TOKENS = 256  # of a text (or pair) at most, which is read once for each of its words
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,12 @@ def question_scores(
 ) -> Sequence[Any]:
     """The score of each statement of each question for each text, float32 [K]."""
     return [*scores_of_questions(model.encoder, firsts(items), questions, reading)]
+
+
+def explain(model: Predictor, items: Sequence[Item], reading: ReadOptions, *, label: str | None) -> Sequence[Any]:
+    """The explanation of each text (or pair), as JSON."""
+    found = model.explain(*split_pairs(items), label=label, **reading)
+    return [explanation.to_json() for explanation in found]
 
 
 def attention(

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.inference.explanation import word_cuts
 from bothways.inference.reading import Rows
 from bothways.serving import bodies, calls
 from bothways.serving.request import FINGERPRINT, ModelRequest
@@ -275,6 +276,27 @@ def _decode(request: ModelRequest, ids: Sequence[int], *, keep_special: bool) ->
     if ids and not 0 <= min(ids) <= max(ids) < len(tokenizer):
         raise bodies.Refusal(422, f"ids must be from 0 to {len(tokenizer) - 1:,}")
     return tokenizer.decode(ids, keep_special=keep_special)
+
+
+async def explain(request: ModelRequest) -> Any:
+    """The effect of each word of a text (or pair) on what the model predicts. Refusal if it has too many tokens."""
+    body: bodies.ExplainBody = request.body
+    item: Item = (body.inputs, None) if isinstance(body.inputs, str) else (body.inputs[0], body.inputs[1])
+    model = request.served.model
+    if model.task in ("classify", "regress", "rerank"):
+        _check_pairs(request, has_pairs=item[1] is not None)
+
+    (num_tokens,) = await request.count_tokens([item])
+    if num_tokens > calls.EXPLAIN_TOKENS:
+        raise bodies.Refusal(
+            413, f"the text has {num_tokens:,} tokens; explain is for at most {calls.EXPLAIN_TOKENS}, shorten it"
+        )
+
+    # The text is read again for each of its words.
+    words = [cut for text in item if text for cut in word_cuts(text)]
+    read = " ".join(filter(None, item))
+    (explanation,) = await request.run(calls.explain, [item], with_each=[read] * len(words), label=body.label)
+    return explanation
 
 
 async def attention(request: ModelRequest) -> Any:

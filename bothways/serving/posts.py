@@ -44,6 +44,7 @@ POSTS: dict[str, Post] = {
     "/tokenize": Post(bodies.TokenizeBody, LIST, handlers.tokenize),
     "/decode": Post(bodies.DecodeBody, TEXTS, handlers.decode),
     **{route.path: Post.of(route) for route in task_routes()},
+    "/explain": Post(bodies.ExplainBody, OBJECT, handlers.explain),
     "/attention": Post(bodies.AttentionBody, OBJECT, handlers.attention),
     "/decide": Post(DecideBody, OBJECT, decide),
     "/v1/systemone": Post(SystemOneBody, OBJECT, decide),

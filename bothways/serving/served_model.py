@@ -20,6 +20,7 @@ from bothways.tasks.windows import is_truncated
 
 CHARACTERS_PER_TOKEN = 4  # of models without vectors, whose tokens are not counted
 SPECIAL_TOKENS = 2  # [CLS] and [SEP]; the second [SEP] of a pair is not counted
+EXPLAINED = {"classes", "tokens", "spans"}  # heads whose predictions can be explained; of vectors, the similarity
 DECIDE = "decide"  # the route of models with a head of statements, which any other head may stand beside
 VECTOR_ROUTES = (
     "embed",
@@ -85,6 +86,8 @@ class ServedModel:
         names += routes
         if not self.cannot_rank:
             names.append("rerank")
+        if self.fingerprint or EXPLAINED & {*self.model.backend.heads}:
+            names.append("explain")
 
         # A one-directional model has not seen the words behind a mask.
         if self.fingerprint and self.model.encoder.config.direction != "both" and "fill" in names:

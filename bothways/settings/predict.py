@@ -59,6 +59,9 @@ class Predict(base.AskedFor, base.Windows, base.Encoded, Parts, base.Checked, ba
     in_scope: float | None = option("output", default=None, least=0.01, most=0.999, first=True)
     """Say in a column whether a text is like the training texts, and leave the label of others empty. The share of
     texts like them that is kept, such as 0.95."""
+    explain: bool = option("output", default=False)
+    """Also return, as column words, the words of the text with the effect of each on the prediction, the largest first.
+    A text of n words is read n + 1 times."""
     label_next: int | None = option("output", default=None, least=1)
     """Instead of predictions, write this many rows to label next, as a .csv or .tsv with an empty column label."""
     out: OptionalLocation = option("output", default=None, aliases=("-o",), first=True)
@@ -94,7 +97,7 @@ class Predict(base.AskedFor, base.Windows, base.Encoded, Parts, base.Checked, ba
                 f"label_next ({self.label_next}) writes rows to be filled in; name a .csv with {flag('out')}"
             )
         thresholds = ("coverage", "min_score", "in_scope")
-        for name in ("text", "keep_columns", "top", *thresholds, "resume", "workers", "dry_run"):
+        for name in ("text", "keep_columns", "top", *thresholds, "explain", "resume", "workers", "dry_run"):
             if getattr(self, name) not in (None, False):
                 reason = "it keeps all columns" if name == "keep_columns" else "it chooses rows of a file"
                 raise InputError(

@@ -121,6 +121,15 @@ def pieces(text: str) -> Any:
     return [*tokens, {"id": 102, "text": "[SEP]", "special": True, "start": None, "stop": None}]
 
 
+def explained(asked: Any) -> Any:
+    """The first word supports the label, the second one speaks against it."""
+    words = [
+        {"word": "a", "start": 0, "end": 1, "effect": 0.5, "text": 0},
+        {"word": "b", "start": 2, "end": 3, "effect": -0.25, "text": 0},
+    ]
+    return {"label": "delivery", "score": 0.83, "words": words}
+
+
 def attended(asked: Any) -> Any:
     """The closer to the token `head` places further on, the more."""
     tokens = [token["text"] for token in pieces(asked["inputs"])]
@@ -166,6 +175,7 @@ ANSWERS = {
     "/next": lambda asked: [{"label": "follows", "score": 0.93}, {"label": "does not follow", "score": 0.07}],
     "/similarity": similar,
     "/tokenize": lambda asked: [pieces(asked["inputs"])],
+    "/explain": explained,
     "/attention": attended,
 }
 

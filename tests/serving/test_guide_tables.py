@@ -13,7 +13,7 @@ from bothways.model.checkpoint.description import Description
 from bothways.model.checkpoint.formats.tfidf import write_tfidf
 from bothways.model.linear import tfidf
 from bothways.serving import connections, openapi, server
-from bothways.serving.calls import ATTENTION_TOKENS
+from bothways.serving.calls import ATTENTION_TOKENS, EXPLAIN_TOKENS
 from bothways.serving.guard import Access
 from bothways.serving.limits import Limits
 from bothways.serving.posts import POSTS
@@ -30,6 +30,7 @@ BODIES = {
     "/fill": ("encoder", {"inputs": "the [MASK] sat"}),
     "/next": ("encoder", {"inputs": ["a", "b"]}),
     "/tokenize": ("encoder", {"inputs": "the cat"}),
+    "/explain": ("classifier", {"inputs": "the cat"}),
     "/attention": ("encoder", {"inputs": "the cat"}),
 }
 
@@ -79,8 +80,8 @@ def test_answers_have_the_fields_of_the_guide(path, client):
     while isinstance(answer, list):
         answer = answer[0]
     listed = next(row[2] for row in table_of("server", "POST") if code_in(row[0])[0] == path)
-    # The answer of /attention is told without backquotes.
-    names = code_in(listed) or re.findall("tokens|weights|layer|head", listed)
+    # The answers of /attention and /explain are told without backquotes.
+    names = code_in(listed) or re.findall("tokens|weights|layer|head|label|score|words", listed)
     assert reply.status == 200 and {*names} <= {*answer}
     assert path in ("/answer", "/attention") or {*names} == {*answer}
 
@@ -98,6 +99,7 @@ def test_the_limits_of_the_guide_are_the_defaults():
     assert f"at the latest after {server.GRACE} seconds" in text
     assert f"| {connections.MOST_CONNECTIONS:,}, and fewer than file descriptors are left |" in text
     assert f"a text of at most {ATTENTION_TOKENS} tokens" in text
+    assert f"with its passage, of at most {EXPLAIN_TOKENS} tokens" in text
     assert (Serve.host, Serve.port) == ("127.0.0.1", 8080) and "listens on 127.0.0.1, port 8080;" in text
 
 
@@ -182,10 +184,10 @@ def test_an_error_has_the_status_and_the_type_of_the_guide(error, serve, predict
     assert answer["error_type"] in code_in(rows[0][2])
 
 
-def test_a_tfidf_model_has_one_route_and_the_label_of_a_number_is_score(serve, predictors, tmp_path):
+def test_a_tfidf_model_has_two_routes_and_the_label_of_a_number_is_score(serve, predictors, tmp_path):
     rows = tfidf.TextRows([f"text {number}" for number in range(60)], None, np.arange(60) % 3)
     write_tfidf(tfidf.fit(rows, rows, "classes", 3), Description(labels=("x", "y", "z")), tmp_path / "tfidf")
     client = serve({"tfidf": load(tmp_path / "tfidf"), "numbers": predictors["ranker"]})
-    assert client.get("/info").json()["routes"] == ["predict"]
+    assert client.get("/info").json()["routes"] == ["explain", "predict"]
     (answer,) = client.post("/predict", {"inputs": "a", "model": "numbers"}).json()
     assert answer["label"] == "score"

@@ -11,7 +11,7 @@ from tests.serving.stub import ANSWERS, INFO, serving
 
 FILES = {file: (WEB / file).read_text(encoding="utf-8") for file in ("index.html", "page.css", "page.js")}
 HOSTILE = "<img src=x onerror=\"document.title='bad'\"> & <b>Ada</b>"
-PARTS = ["fill", "classify", "tag", "answer", "next", "compare", "search", "tokens", "attention"]
+PARTS = ["fill", "classify", "tag", "answer", "explain", "next", "compare", "search", "tokens", "attention"]
 
 
 def browser_test(function):
@@ -128,8 +128,8 @@ def test_only_the_parts_that_the_model_can_do_are_shown(browser, stub):
     assert opened(browser, stub) == PARTS
     always = ["compare", "search", "tokens"]
     for changes, shown in (
-        ({"heads": ["tokens"]}, ["tag", *always, "attention"]),
-        ({"heads": ["spans", "new"], "num_layers": 0}, ["answer", *always]),
+        ({"heads": ["tokens"]}, ["tag", "explain", *always, "attention"]),
+        ({"heads": ["spans", "new"], "num_layers": 0}, ["answer", "explain", *always]),
         ({"heads": []}, [*always, "attention"]),
     ):
         stub.reset(INFO | changes)
@@ -145,6 +145,7 @@ def test_each_part_asks_its_address_and_shows_the_answer(browser, stub):
         ("fill", {"text": "the [MASK]"}, "/fill", {"inputs": "the [MASK]"}, ["the medicine", "61.0%", "<b>"]),
         ("classify", one | {"pair": ""}, "/predict", {"inputs": "a b"}, ["delivery", "83.0%", "<i>refund</i>"]),
         ("classify", one | {"pair": "c"}, "/predict", {"inputs": ["a b", "c"]}, ["delivery"]),
+        ("explain", one | {"pair": ""}, "/explain", {"inputs": "a b"}, ["delivery, 0.830", "+0.500", "−0.250"]),
         ("next", {"first": "a", "second": "b"}, "/next", {"inputs": ["a", "b"]}, ["follows", "93.0%"]),
         ("tokens", one, "/tokenize", {"inputs": "a b"}, ["[CLS]", "1001", "2–3"]),
         ("attention", one | {"layer": "2", "head": "4"}, "/attention",

@@ -329,6 +329,27 @@ def test_lone_surrogates_and_broken_headers_never_break_an_answer(serve, make_pr
         assert anybody.post("/embed", {"inputs": 7}, host=host).status == 422, host
 
 
+def test_words_are_explained_up_to_a_number_of_tokens(client, predictors):
+    for name, inputs in (
+        ("classifier", TEXTS[0]),
+        ("tagger", TEXTS[0]),
+        ("reader", ["the cat", TEXTS[0]]),
+        ("encoder", ["the cat", TEXTS[0]]),
+    ):
+        reply = client.post("/explain", {"inputs": inputs, "model": name}).json()
+        texts = [inputs] if isinstance(inputs, str) else inputs
+        assert reply["words"] and all(
+            texts[one["text"]][one["start"] : one["end"]] == one["word"] for one in reply["words"]
+        )
+        assert reply.keys() == predictors[name].explain(*texts).to_json().keys()
+
+    assert client.post("/explain", {"inputs": "the cat", "model": "classifier", "label": "no"}).status == 422
+    assert client.post("/explain", {"inputs": " ", "model": "classifier"}).status == 422
+    assert client.post("/explain", {"inputs": "the cat", "model": "encoder"}).status == 422
+    assert client.post("/explain", {"inputs": "a " * 300, "model": "classifier"}).status == 413
+    assert client.post("/explain", {"inputs": ["a"], "model": "classifier"}).status == 422
+
+
 def test_attention_rows_are_distributions(client, predictors):
     reply = client.post("/attention", {"inputs": TEXTS[0], "layer": 1, "head": 2}).json()
     assert reply["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]"]

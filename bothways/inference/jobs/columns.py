@@ -15,6 +15,7 @@ from bothways.text.rows.column_names import rename_columns
 
 SHOWN_SCORES = 5  # labels of a row of a .csv or .tsv: in 77 columns, label and score are not found
 PLAIN_TYPE = re.compile("u?int(8|16|32|64)|float|double|bool")  # of a copied column in an Arrow schema
+WORD_COLUMNS = {"word": str, "start": int, "end": int, "effect": float, "text": int}  # of an explanation
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def score_labels(columns: Columns) -> list[str]:
 def _predicted_columns(settings: Predict, model: Predictor, top: int | None) -> Columns:
     """The types of the columns of predictions."""
     columns = TASKS[model.task].load().columns(model, top, has_sets=settings.coverage is not None)
+    if settings.explain:
+        columns = columns | {"words": [WORD_COLUMNS]}
     if settings.in_scope is None:
         return columns
 

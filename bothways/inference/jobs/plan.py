@@ -8,21 +8,25 @@ from typing import Any, Literal, Protocol
 
 from bothways.base.errors import InputError
 from bothways.base.log import logger
+from bothways.inference.explain import explanations
 from bothways.inference.jobs import writers
 from bothways.inference.jobs.blocks import Block, RowsOfFile, split_into_blocks
 from bothways.inference.jobs.columns import PredictionColumns, num_scores, prediction_columns, score_labels
 from bothways.inference.jobs.source import JobSource, read_inputs, read_texts_to_embed, source_of
 from bothways.inference.load import load
 from bothways.inference.predictor import Predictor
-from bothways.inference.reading import Progress
+from bothways.inference.reading import Progress, ReadOptions
 from bothways.settings.base import AskedFor
 from bothways.settings.predict import Embed, Predict
 from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import stored_calibration
 from bothways.tasks.decide.questions import named_options
 from bothways.tasks.novelty import promise, stored_scope
-from bothways.tasks.task import OPTIONS
+from bothways.tasks.task import OPTIONS, split_pairs
 from bothways.text.data.model_inputs import ModelInput
+
+# An explained row counts as so many scores of a block: each of its words is a text to be read.
+EXPLAINED_SCORES = 1 << 13
 
 
 class BlockFunction(Protocol):
@@ -132,7 +136,7 @@ def _plan_predictions(settings: Predict, model: Predictor, source: JobSource) ->
         compute=compute,
         writer=_table(settings.out, columns.types(), settings.escape_formulas),
         on_error=settings.on_error,
-        scores=scores_per_row(model, top),
+        scores=max(scores_per_row(model, top), EXPLAINED_SCORES if settings.explain else 1),
     )
 
 
@@ -174,11 +178,21 @@ def _prediction_function(
 
     def compute(rows: Sequence[ModelInput], progress: Progress | None = None) -> list[writers.ResultRow]:
         results = predict_rows(rows, progress=progress)
+        if settings.explain:
+            results = with_words(model, rows, results, {"long": settings.long})
         copied = (dict(zip(columns.name_by_input_column.values(), row.kept, strict=True)) for row in rows)
         lines = ({"line": row.line} if has_lines else {} for row in rows)
         return [{**line, **kept, **result} for line, kept, result in zip(lines, copied, results, strict=True)]
 
     return compute
+
+
+def with_words(
+    model: Predictor, rows: Sequence[ModelInput], results: Sequence[writers.ResultRow], reading: ReadOptions
+) -> list[writers.ResultRow]:
+    """Result rows with the words of each text and their effects, those of the largest effects first."""
+    found = explanations(model, *split_pairs(rows), label=None, options=reading)
+    return [{**result, "words": one.to_json()["words"]} for result, one in zip(results, found, strict=True)]
 
 
 def _table(out: Path | None, columns: writers.Columns, escape_formulas: bool = False) -> writers.ResultFormat:

@@ -8,6 +8,7 @@ const LONGEST_LABEL = 12; // characters of a token beside the matrix
 const MOST_BARS = 10; // labels of an answer that are shown at once; the others on demand
 const MOST_LABELS = 20; // of a model, likewise
 const MOST_NAMED = 3; // labels that serve as examples
+const EXPLAINED = ["classes", "tokens", "spans"]; // heads whose predictions are explained
 const SVG = "http://www.w3.org/2000/svg";
 
 const NORMANS =
@@ -75,6 +76,12 @@ const PARTS = {
       { question: "In what country is Normandy?", context: NORMANS },
       { question: "Who was the leader of the Norse raiders?", context: NORMANS },
     ],
+  },
+  explain: {
+    path: "explain",
+    body: ({ text, pair }) => ({ inputs: pair.trim() ? [text, pair] : text }),
+    show: showEffects,
+    examples: ({ reads_pairs, labels }) => (reads_pairs ? PAIRS : namedExamples(labels || [])),
   },
   next: {
     head: "next_sentence",
@@ -173,6 +180,7 @@ function table(caption, heads, rows, numeric) {
 
 const percent = (score) => `${(100 * score).toFixed(1)}%`;
 const decimal = (score) => score.toFixed(3).replace(/^-(0\.0+)$/, "$1");
+const signed = (effect) => `${effect < 0 ? "−" : "+"}${Math.abs(effect).toFixed(3)}`;
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const linesOf = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
@@ -296,6 +304,29 @@ function showAnswer({ answer, start, end, score }, { context }) {
   const marked = element("p", { className: "text", dir: "auto" }, parts[0], element("mark", {}, parts[1]), parts[2]);
   const place = element("p", { className: "note" }, `Characters ${start}–${end}, score ${percent(score)}`);
   return [[marked, place], `Answer: ${answer}`];
+}
+
+// The stronger the colour of a word, the larger its effect, compared with the largest of the answer.
+function showEffects({ label, score, words }, { text, pair }) {
+  const largest = Math.max(...words.map(({ effect }) => Math.abs(effect)), 1e-9);
+  const marked = (shown, number) => {
+    const points = codePoints(shown);
+    const nodes = [];
+    let reached = 0;
+    const inOrder = words.filter((word) => word.text === number).sort((one, other) => one.start - other.start);
+    for (const { start, end, effect } of inOrder) {
+      const className = effect < 0 ? "effect against" : "effect";
+      const word = element("mark", { className, title: signed(effect) }, points.slice(start, end).join(""));
+      word.style.setProperty("--share", Math.abs(effect) / largest);
+      nodes.push(points.slice(reached, start).join(""), word);
+      reached = end;
+    }
+    return element("p", { className: "text", dir: "auto" }, ...nodes, points.slice(reached).join(""));
+  };
+  const texts = [marked(text, 0), ...(pair.trim() ? [marked(pair, 1)] : [])];
+  const rows = words.slice(0, MOST_BARS).map(({ word, effect }) => [word, signed(effect)]);
+  const caption = "What the score loses without a word: a plus supports the prediction, a minus speaks against it.";
+  return [[...texts, table(caption, ["Word", "Effect"], rows, [1])], `${label ?? "Score"}, ${decimal(score)}`];
 }
 
 function showNext(answer) {
@@ -536,6 +567,7 @@ function selectFromAddress() {
 
 function isPossible(name, info) {
   const { head } = PARTS[name];
+  if (name === "explain") return (info.heads || []).some((one) => EXPLAINED.includes(one));
   if (name === "documents") return Boolean(info.store);
   if (name === "attention") return info.num_layers > 0 && info.num_heads > 0;
   return !head || (info.heads || []).includes(head);

@@ -78,18 +78,39 @@ class Candidates:
         if not self.spans:
             return [empty_answer(1.0)]
 
-        scores = [span.score for span in self.spans]
-        if threshold is not None:
-            scores.append(self.no_answer)
-        powers = np.exp(np.array(scores) - max(scores))
-        probabilities = (powers / powers.sum()).tolist()
-
+        probabilities = self._probabilities(threshold)
         answers: list[Answer] = []
         for (start, end, _), probability in zip(self.spans, probabilities, strict=False):
             answers.append(Answer(self.passage[start:end], start, end, score=probability))
         if threshold is not None and self.margin > threshold:
             answers.insert(0, empty_answer(probabilities[-1]))
         return answers[:top]
+
+    def probability(self, place: tuple[int, int] | None, threshold: float | None) -> float:
+        """The probability of an answer, as in `answers`; 0 if it is none of the best spans.
+
+        place: characters [start, end) of the passage; None: of "no answer".
+        threshold: see `answers`.
+        """
+        if not self.spans:
+            return 1.0 if place is None else 0.0
+
+        probabilities = self._probabilities(threshold)
+        if place is None:
+            return probabilities[-1] if threshold is not None else 0.0
+        for (start, end, _), probability in zip(self.spans, probabilities, strict=False):
+            if (start, end) == place:
+                return probability
+        return 0.0
+
+    def _probabilities(self, threshold: float | None) -> list[float]:
+        """The probability of each span; with a threshold also of "no answer", which is the last."""
+        scores = [span.score for span in self.spans]
+        if threshold is not None:
+            scores.append(self.no_answer)
+        powers = np.exp(np.array(scores) - max(scores))
+        probabilities: list[float] = (powers / powers.sum()).tolist()
+        return probabilities
 
 
 def empty_answer(score: float) -> Answer:

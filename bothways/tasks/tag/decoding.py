@@ -251,14 +251,51 @@ def word_probabilities(windows: Sequence[Encoding], scores_SC: Scores, words: Se
     return probabilities
 
 
+@dataclass(frozen=True)
+class WordLabels:
+    """The labels of BERT's words in a text.
+
+    spans: of these words; one for each entity, in the order of the entities.
+    starts: the first character of each word in the text.
+    labels_W: the index of the label of each word.
+    log_WC: the log-probability of each label for each word.
+    """
+
+    spans: Sequence[Span]
+    starts: Sequence[int]
+    labels_W: Indices
+    log_WC: NDArray[np.float64]
+
+
+def word_labels(windows: Sequence[Encoding], scores_SC: Scores, tagset: Tagset) -> WordLabels:
+    """The labels of BERT's words in a text, from its scores, one row per token."""
+    bert = bert_words(windows)
+    labels_W, log_WC = _best_labels(scores_SC[bert.first_W + 1], tagset)
+    places = bert.source.token_spans
+    return WordLabels(
+        spans=_label_spans(labels_W, tagset),
+        starts=[places[first].start for first in bert.first_W.tolist()],
+        labels_W=labels_W,
+        log_WC=log_WC,
+    )
+
+
 def _spans(scores_WC: Scores, tagset: Tagset) -> tuple[list[Span], NDArray[np.float64]]:
     """Spans of BERT's words, and the probability of each word's label, [W]."""
-    log_WC = _log_probabilities(scores_WC)
-    labels_W = viterbi(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
+    labels_W, log_WC = _best_labels(scores_WC, tagset)
     probability_W = np.exp(log_WC[np.arange(len(labels_W)), labels_W])
+    return _label_spans(labels_W, tagset), probability_W
 
-    tags = [tagset.readable[label] for label in labels_W]
-    return tags_to_spans(tags, tagset.scheme), probability_W
+
+def _best_labels(scores_WC: Scores, tagset: Tagset) -> tuple[Indices, NDArray[np.float64]]:
+    """The label of each word, [W], and the log-probabilities of all labels, [W, C]."""
+    log_WC = _log_probabilities(scores_WC)
+    labels_W: Indices = viterbi(log_WC, tagset) if tagset.legal else log_WC.argmax(1)
+    return labels_W, log_WC
+
+
+def _label_spans(labels_W: Indices, tagset: Tagset) -> list[Span]:
+    return tags_to_spans([tagset.readable[label] for label in labels_W], tagset.scheme)
 
 
 def _log_probabilities(scores_WC: Scores) -> NDArray[np.float64]:
