@@ -54,15 +54,20 @@ class Explanation:
     entities: tuple[Explanation, ...] = ()
 
     def top(self, n: int) -> list[WordEffect]:
-        """The n words of the largest effects, whatever their sign, the largest first."""
-        return sorted(self.words, key=lambda word: -abs(word.effect))[:n]
+        """The n words that support the prediction most, the strongest first."""
+        return sorted(self.words, key=lambda word: -word.effect)[:n]
+
+    @property
+    def by_size(self) -> list[WordEffect]:
+        """All words, those of the largest effects first, whatever their sign."""
+        return sorted(self.words, key=lambda word: -abs(word.effect))
 
     def to_json(self) -> dict[str, Any]:
         """All words, those of the largest effects first."""
         content: dict[str, Any] = {"label": self.label, "score": self.score}
         if self.span is not None:
             content["start"], content["end"] = self.span
-        content["words"] = [word.to_json() for word in self.top(len(self.words))]
+        content["words"] = [word.to_json() for word in self.by_size]
         if self.entities:
             content["entities"] = [entity.to_json() for entity in self.entities]
         return content
@@ -70,7 +75,7 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """The prediction, and the SHOWN words of the largest effects."""
         yield f"{self.label or 'score'} {self.score:.4f}"
-        for word in self.top(SHOWN):
+        for word in self.by_size[:SHOWN]:
             yield f"  {word.effect:+.4f}  {word.word}"
         if len(self.words) > SHOWN:
             yield f"  ... {len(self.words) - SHOWN:,} more"

@@ -245,7 +245,8 @@ def test_a_printed_row_without_words_has_none(classifier, tmp_path):
 def test_an_explanation_prints_and_is_json_with_the_largest_effects_first():
     words = tuple(WordEffect(f"w{number}", 3 * number, 3 * number + 2, (-0.1) ** number) for number in range(12))
     explanation = Explanation("red", 0.9, words, span=(0, 2))
-    assert [word.word for word in explanation.top(2)] == ["w0", "w1"]
+    assert [word.word for word in explanation.top(2)] == ["w0", "w2"]
+    assert [word.word for word in explanation.by_size[:2]] == ["w0", "w1"]
     content = explanation.to_json()
     assert [*content] == ["label", "score", "start", "end", "words"]
     assert content["words"][1] == {"word": "w1", "start": 3, "end": 5, "effect": -0.1, "text": 0}

@@ -13,7 +13,7 @@ from tests.serving.pages import WEB
 HEADS = ("masked_words", "classes", "tokens", "spans", "next_sentence")
 INFO = {
     "model_id": "mini", "models": ["mini"], "task": "fill", "heads": [*HEADS], "labels": ["PER", "LOC"],
-    "max_input_length": 512, "num_layers": 3, "num_heads": 5,
+    "max_input_length": 512, "num_layers": 3, "num_heads": 5, "routes": ["decide"],
 }  # fmt: skip
 KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript"}
 ENTITIES = {
@@ -121,6 +121,11 @@ def pieces(text: str) -> Any:
     return [*tokens, {"id": 102, "text": "[SEP]", "special": True, "start": None, "stop": None}]
 
 
+def decided(asked: Any) -> Any:
+    probabilities = {"<i>late</i>": 0.61, **dict.fromkeys(asked["options"], 0.1)}
+    return {"label": "<i>late</i>", "score": 0.61, "probabilities": probabilities, "none": 0.09}
+
+
 def explained(asked: Any) -> Any:
     """The first word supports the label, the second one speaks against it."""
     words = [
@@ -175,6 +180,7 @@ ANSWERS = {
     "/next": lambda asked: [{"label": "follows", "score": 0.93}, {"label": "does not follow", "score": 0.07}],
     "/similarity": similar,
     "/tokenize": lambda asked: [pieces(asked["inputs"])],
+    "/decide": decided,
     "/explain": explained,
     "/attention": attended,
 }

@@ -11,7 +11,7 @@ from tests.serving.stub import ANSWERS, INFO, serving
 
 FILES = {file: (WEB / file).read_text(encoding="utf-8") for file in ("index.html", "page.css", "page.js")}
 HOSTILE = "<img src=x onerror=\"document.title='bad'\"> & <b>Ada</b>"
-PARTS = ["fill", "classify", "tag", "answer", "explain", "next", "compare", "search", "tokens", "attention"]
+PARTS = ["fill", "classify", "decide", "tag", "answer", "explain", "next", "compare", "search", "tokens", "attention"]
 
 
 def browser_test(function):
@@ -128,9 +128,9 @@ def test_only_the_parts_that_the_model_can_do_are_shown(browser, stub):
     assert opened(browser, stub) == PARTS
     always = ["compare", "search", "tokens"]
     for changes, shown in (
-        ({"heads": ["tokens"]}, ["tag", "explain", *always, "attention"]),
-        ({"heads": ["spans", "new"], "num_layers": 0}, ["answer", "explain", *always]),
-        ({"heads": []}, [*always, "attention"]),
+        ({"heads": ["tokens"], "routes": []}, ["tag", "explain", *always, "attention"]),
+        ({"heads": ["spans", "new"], "num_layers": 0, "routes": ["decide"]}, ["decide", "answer", "explain", *always]),
+        ({"heads": [], "routes": []}, [*always, "attention"]),
     ):
         stub.reset(INFO | changes)
         assert opened(browser, stub, "fill") == shown
@@ -145,7 +145,9 @@ def test_each_part_asks_its_address_and_shows_the_answer(browser, stub):
         ("fill", {"text": "the [MASK]"}, "/fill", {"inputs": "the [MASK]"}, ["the medicine", "61.0%", "<b>"]),
         ("classify", one | {"pair": ""}, "/predict", {"inputs": "a b"}, ["delivery", "83.0%", "<i>refund</i>"]),
         ("classify", one | {"pair": "c"}, "/predict", {"inputs": ["a b", "c"]}, ["delivery"]),
-        ("explain", one | {"pair": ""}, "/explain", {"inputs": "a b"}, ["delivery, 0.830", "+0.500", "−0.250"]),
+        ("decide", one | {"options": "a\n\n c", "question": "is"}, "/decide",
+         {"inputs": "a b", "options": ["a", "c"], "question": "is"}, ["<i>late</i>", "61.0%", "(none of these)"]),
+        ("explain", one | {"pair": ""}, "/explain", {"inputs": "a b"}, ["What the score loses", "+0.500", "−0.250"]),
         ("next", {"first": "a", "second": "b"}, "/next", {"inputs": ["a", "b"]}, ["follows", "93.0%"]),
         ("tokens", one, "/tokenize", {"inputs": "a b"}, ["[CLS]", "1001", "2–3"]),
         ("attention", one | {"layer": "2", "head": "4"}, "/attention",
@@ -221,8 +223,10 @@ def test_markup_in_a_text_stays_text(browser, stub):
     stub.reset(INFO | {"model_id": HOSTILE, "labels": [HOSTILE]})
     opened(browser, stub)
     fields = {
-        "fill": {"text": HOSTILE + "[MASK]"}, "classify": {"text": HOSTILE}, "tag": {"text": HOSTILE},
-        "answer": {"question": HOSTILE, "context": HOSTILE + " France"}, "next": {"first": HOSTILE, "second": HOSTILE},
+        "fill": {"text": HOSTILE + "[MASK]"}, "classify": {"text": HOSTILE},
+        "decide": {"text": HOSTILE, "options": HOSTILE, "question": HOSTILE}, "tag": {"text": HOSTILE},
+        "answer": {"question": HOSTILE, "context": HOSTILE + " France"}, "explain": {"text": HOSTILE},
+        "next": {"first": HOSTILE, "second": HOSTILE},
         "compare": {"first": HOSTILE, "second": HOSTILE}, "search": {"query": HOSTILE, "passages": HOSTILE},
         "tokens": {"text": HOSTILE}, "attention": {"text": HOSTILE},
     }  # fmt: skip
@@ -273,14 +277,14 @@ def test_a_key_is_asked_for_and_the_request_repeated_with_it(browser, stub):
 @browser_test
 def test_another_model_can_be_chosen_and_changes_the_parts(browser, stub):
     both = {"models": ["mini", "tägger/2"]}
-    stub.reset(INFO | both, INFO | both | {"model_id": "tägger/2", "heads": ["tokens"], "num_layers": 2})
+    stub.reset(INFO | both, INFO | both | {"model_id": "tägger/2", "heads": ["tokens"], "routes": [], "num_layers": 2})
     opened(browser, stub, "tag")
     submit(browser, "tag", text="Ada")
     assert stub.asked[-1][1] == {"inputs": "Ada", "model": "mini"}
     browser.run(
         "const e = document.querySelector('#model'); e.value = 'tägger/2'; e.dispatchEvent(new Event('change')); 0"
     )
-    browser.wait(f"{SHOWN}.length === 5")
+    browser.wait(f"{SHOWN}.length === 6")
     assert browser.run("document.querySelector('#tag .result').textContent") == ""
     submit(browser, "tag", text="Ada")
     assert stub.asked[-1][1] == {"inputs": "Ada", "model": "tägger/2"}

@@ -57,6 +57,17 @@ const PARTS = {
     show: showLabels,
     examples: ({ reads_pairs, labels }) => (reads_pairs ? PAIRS : namedExamples(labels || [])),
   },
+  decide: {
+    path: "decide",
+    body: ({ text, options, question }) => ({
+      inputs: text, options: linesOf(options), ...(question.trim() && { question }),
+    }),
+    show: showDecision,
+    examples: [
+      { text: "My parcel never came, and nobody answers.", options: "a late or lost parcel\na wrong invoice\npraise" },
+      { text: "A quiet, generous film.", options: "negative\npositive", question: "The sentiment is" },
+    ],
+  },
   tag: {
     head: "tokens",
     path: "tag",
@@ -260,6 +271,13 @@ function showLabels(answer) {
   const rest = rows.slice(MOST_BARS);
   if (rest.length) nodes.push(element("details", {}, element("summary", {}, `${rest.length} more`), bars(rest)));
   return [nodes, `${sorted[0].label}, ${percent(sorted[0].score)}`];
+}
+
+function showDecision({ label, score, probabilities, none }) {
+  const rows = Object.entries(probabilities).sort(([, one], [, other]) => other - one);
+  if (none) rows.push(["(none of these)", none]);
+  const bars = rows.map(([name, share]) => [name, gauge(share, percent(share))]);
+  return [[table("", ["Option", "Probability"], bars, [1])], `${label ?? "None of these"}, ${percent(score)}`];
 }
 
 // A checkpoint holds no texts, but the names of its classes: those that are words say what it was trained for.
@@ -568,6 +586,7 @@ function selectFromAddress() {
 function isPossible(name, info) {
   const { head } = PARTS[name];
   if (name === "explain") return (info.heads || []).some((one) => EXPLAINED.includes(one));
+  if (name === "decide") return (info.routes || []).includes("decide");
   if (name === "documents") return Boolean(info.store);
   if (name === "attention") return info.num_layers > 0 && info.num_heads > 0;
   return !head || (info.heads || []).includes(head);
