@@ -1,5 +1,6 @@
 """Options named when one asks: the same answers by every library, whatever else is asked and read."""
 
+import csv
 import itertools
 import json
 
@@ -9,12 +10,14 @@ import pytest
 from bothways.base.errors import InputError
 from bothways.cli.main import main
 from bothways.core.library import Absence, find_core
+from bothways.evaluation.evaluate import run as evaluate
 from bothways.inference.backends.statement_scores import statement_scores
 from bothways.inference.load import load
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import save
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.statement_head import StatementHead
+from bothways.settings import Evaluate, Predict
 from bothways.tasks.decide.questions import Levels, OneOf, YesNo
 from tests.random_statements import random_statements
 
@@ -131,3 +134,61 @@ def test_the_command_line_decides(directory, tmp_path, capsys):
 
     main(command)
     assert "animal" in capsys.readouterr().out
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+NAMED = "a cat,the dog,rate"
+
+
+def test_rows_of_a_file_have_the_options_as_labels(directory, tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS[:3]), encoding="utf-8")
+    out = tmp_path / "decided.jsonl"
+    main(["predict", str(directory), str(source), "--options", NAMED, "--question", "the", "-o", str(out)])
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    expected = load(directory).decide(TEXTS[:3], NAMED.split(","), question="the")
+    for row, decision in zip(rows, expected, strict=True):
+        assert row["label"] == decision.label
+        assert row["none"] == pytest.approx(decision.none, abs=1e-5)
+        assert row["scores"] == pytest.approx(decision.probabilities, abs=1e-5)
+
+    table = tmp_path / "decided.csv"
+    main(["predict", str(directory), str(source), "--options", NAMED, "--top", "2", "-o", str(table)])
+    assert table.read_text(encoding="utf-8").splitlines()[0] == "row,line,label,score,none,scores"
+
+
+def test_named_options_are_evaluated_beside_simple_baselines(directory, tmp_path, capsys):
+    source = tmp_path / "rows.csv"
+    labels = ("rate", "a cat", "weather")
+    lines = ["text,label", *(f'"{text}",{label}' for text, label in zip(TEXTS[:3], labels, strict=True)), ""]
+    source.write_text("\n".join(lines), encoding="utf-8")
+    main(["evaluate", str(directory), str(source), "--options", NAMED, "--json"])
+    scores = json.loads(capsys.readouterr().out)["metrics"]
+    decisions = load(directory).decide(TEXTS[:3], NAMED.split(","))
+    right = [one.label == label for one, label in zip(decisions, ("rate", "a cat", None), strict=True)]
+    assert scores["accuracy"] == pytest.approx(np.mean(right))
+    assert {"automated", "none_recall", "in_scope_accuracy", "calibration_error", "brier"} <= {*scores}
+    assert [*scores["beside"]] == ["most frequent option", "TF-IDF of descriptions", "vectors alone"]
+
+
+def test_rows_to_label_next_are_those_whose_option_is_uncertain(directory, tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS[:3]), encoding="utf-8")
+    out = tmp_path / "next.csv"
+    main(["predict", str(directory), str(source), "--options", NAMED, "--label-next", "2", "-o", str(out)])
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
+    model = load(directory).asking(NAMED.split(","))
+    assert [row["text"] for row in rows] == [TEXTS[row] for row in model.label_next(TEXTS[:3], 2)]
+    assert all(row["suggested"] in NAMED.split(",") for row in rows)
+
+
+def test_files_and_options_that_do_not_belong_together_are_refused(directory, tmp_path):
+    with pytest.raises(InputError, match="question .* belongs to --options; name the options, or leave it out"):
+        Predict(model=directory, question="what?")
+    with pytest.raises(InputError, match="options are missing"):
+        load(directory).decide("a cat")
+    source = tmp_path / "rows.csv"
+    source.write_text("text,label\na,weather\nb,sports\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no label is an option of the model"):
+        evaluate(Evaluate(model=directory, file=(source,), options=NAMED))

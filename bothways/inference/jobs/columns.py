@@ -73,7 +73,7 @@ def num_scores(settings: Predict, model: Predictor) -> int | None:
     if (
         settings.top is None
         and is_text_table(settings)
-        and model.task == "classify"
+        and TASKS[model.task].head == "classes"
         and len(model.labels) > SHOWN_SCORES
     ):
         return SHOWN_SCORES

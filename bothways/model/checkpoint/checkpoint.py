@@ -23,6 +23,7 @@ from bothways.model.model import Model
 from bothways.model.parameters import all_finite, no_init
 
 WORDS_UNREAD = "only Bothways reads the whole model; other libraries leave out its TF-IDF part"
+STATEMENTS_UNREAD = "only Bothways reads the whole model; other libraries leave out its statements"
 
 # --- load -------------------------------------------------------------------------------------------------------------
 
@@ -149,4 +150,6 @@ def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.words:
         return WORDS_UNREAD
+    if checkpoint.metadata.get("decide", {}).get("pair_scale"):
+        return STATEMENTS_UNREAD
     return format_of(checkpoint).unread(checkpoint)

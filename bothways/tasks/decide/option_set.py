@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
 from bothways.tasks.arrays import Floats
-from bothways.tasks.decide.questions import OneOf, Options, read_options
+from bothways.tasks.decide.questions import AskedQuestion, OneOf, Options, read_options
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
@@ -67,11 +67,11 @@ class OptionSet:
         scores_NC: Floats = np.logaddexp.reduceat(scores, starts, axis=1).astype(np.float32)
         return scores_NC
 
-    def places(self, question: object) -> list[int]:
+    def places(self, question: AskedQuestion) -> list[int]:
         """The place here of the option that each statement of a question is of; UNKNOWN for an option that has no
         head here, or other descriptions, or is asked for in another question."""
         if not isinstance(question, OneOf) or question.text != self.text or not self.has_head:
-            return [UNKNOWN] * len(question.statements)  # type: ignore[attr-defined]
+            return [UNKNOWN] * len(question.statements)
         number_of = {name: number for number, name in enumerate(self.options)}
         places = []
         for name, descriptions in question.options.items():
