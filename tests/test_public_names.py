@@ -58,7 +58,7 @@ def test_train_is_typed_by_the_class_of_settings():
         (settings.FineTune, bothways.FineTuneResult),
     ]  # fmt: skip
     trained = [verb.settings_class for verb in VERBS.values() if verb.trains]
-    assert all(issubclass(cls, (settings.TextTraining, settings.FineTune)) for cls in trained) and len(trained) == 8
+    assert all(issubclass(cls, (settings.TextTraining, settings.FineTune)) for cls in trained) and len(trained) == 9
 
 
 def test_callbacks_are_functions_or_objects():

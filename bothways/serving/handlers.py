@@ -16,6 +16,7 @@ from bothways.inference.explanation import word_cuts
 from bothways.inference.reading import Rows
 from bothways.serving import bodies, calls
 from bothways.serving.request import FINGERPRINT, ModelRequest
+from bothways.tasks import TASKS
 from bothways.tasks.arrays import sigmoid
 from bothways.tasks.classify.task import class_scores, label_probabilities
 from bothways.tasks.task import Item, Route
@@ -283,7 +284,7 @@ async def explain(request: ModelRequest) -> Any:
     body: bodies.ExplainBody = request.body
     item: Item = (body.inputs, None) if isinstance(body.inputs, str) else (body.inputs[0], body.inputs[1])
     model = request.served.model
-    if model.task in ("classify", "regress", "rerank"):
+    if TASKS[model.task].head == "classes":
         _check_pairs(request, has_pairs=item[1] is not None)
 
     (num_tokens,) = await request.count_tokens([item])

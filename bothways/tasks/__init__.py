@@ -141,7 +141,7 @@ TASKS = Registry[TaskEntry](
             settings="bothways.settings.finetune:TrainDecide",
             help="fine-tune decisions among options, from a few rows on",
             example="--train rows.csv -o my-decisions --options other-options.json",
-            words="decision decisions zero-shot zeroshot few-shot fewshot options none-of-these",
+            words="decisions options none-of-these soft-labels",
         ),
         "fill": TaskEntry(
             "bothways.tasks.fill.task:FILL", head="masked_words", remedy="use a model pre-trained with masked words"

@@ -84,6 +84,7 @@ COMMANDS = {
     ("search", "static"): ["search good texts.csv --static {}/static --json"],
     ("extract", "tag"): ["extract texts.csv --tag {}/tagger -o {out}.csv --json"],
     ("extract", "classify"): ["extract texts.csv --classify {}/run -o {out}.csv --json"],
+    ("extract", "decide"): ["extract texts.csv --decide {}/deciding --options good,bad -o {out}.csv --json"],
     ("extract", "answer"): ["extract texts.csv --answer {}/answers --question 'what is good' -o {out}.csv --json"],
     ("mcp", "store"): ["mcp {}/index"],
     ("mcp", "rerank"): ["mcp {}/index --rerank {}/run"],
