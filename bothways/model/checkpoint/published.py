@@ -14,9 +14,11 @@ from bothways.model.checkpoint.description import ADAPTER_CONFIG, METADATA_FILE,
 from bothways.model.checkpoint.hub import FILES
 from bothways.pretrained import NAMES
 
-# Beside the files that are downloaded: a card, adapters, the head of statements, graphs.
+# Beside the files that are downloaded: vocabularies of sentence-transformers, a card, adapters, the head of
+# statements, graphs.
 SENT = (
     *FILES,
+    "[0-9]_*/*.txt",
     CARD,
     ADAPTER_CONFIG,
     "adapter_model.safetensors",
@@ -108,7 +110,7 @@ def files_of(directory: Path) -> tuple[list[PublishedFile], list[str]]:
 
 def published_content(path: Path, name: str) -> Path | bytes:
     """The bytes of a JSON file without what is not published; of any other file its path."""
-    if name == METADATA_FILE:
+    if path.name == METADATA_FILE:
         return (to_json(published_metadata(read_json(path)), 2) + "\n").encode()
     if name == ADAPTER_CONFIG:
         check_base(path)

@@ -382,7 +382,7 @@ class ModelCard:
         name = str(self.result["metric"])
         kind = METRICS.get(name, name)
         yield "metrics:"
-        yield f"- {kind}"
+        yield f"- {quoted(kind)}"
         yield "model-index:"
         yield f"- name: {quoted(self._title())}"
         yield "  results:"
@@ -393,7 +393,7 @@ class ModelCard:
         yield "      type: private"
         yield f"      split: {quoted(self._where())}"
         yield "    metrics:"
-        yield f"    - type: {kind}"
+        yield f"    - type: {quoted(kind)}"
         yield f"      name: {quoted(f'{name}, {self._where()}')}"
         yield f"      value: {self.result['mean']:.6g}"
 
