@@ -36,4 +36,4 @@ ENCODE = """\
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("MODEL")
-print(model.encode({texts}){then})"""
+print(model.encode({texts}))"""

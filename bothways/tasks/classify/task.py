@@ -88,7 +88,7 @@ class ClassifyTask(TextModelTask):
                 task="text-classification", options=", top_k=None", text='"The train was late.", truncation=True'
             )
         },
-        scored=ENCODE.format(texts='["The train was late."]', then="  # a score for each label, before the softmax"),
+        scored=f"""{ENCODE.format(texts='["The train was late."]')}  # for each label, before the softmax""",
     )
     pair_use = ModelUse(
         kind="a classifier of pairs of texts",

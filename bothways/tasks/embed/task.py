@@ -63,7 +63,7 @@ class EmbedTask(Task):
         call='model.embed(["The train was late.", "The train was on time."])',
         route="/embed",
         body='{"inputs": "The train was late."}',
-        libraries={"sentence-transformers": ENCODE.format(texts='["The train was late."]', then="")},
+        libraries={"sentence-transformers": ENCODE.format(texts='["The train was late."]')},
     )
     evaluate_options = ("how", "rerank", "dimensions")
     evaluate_data = "pairs of texts or a BEIR directory"

@@ -37,7 +37,7 @@ class RegressTask(TextModelTask):
                 task="text-classification", options="", text='"The train was late.", truncation=True'
             )
         },
-        scored=ENCODE.format(texts='["The train was late."]', then=""),
+        scored=ENCODE.format(texts='["The train was late."]'),
     )
     pair_use = ModelUse(
         kind="a regression model: a number for a pair of texts",

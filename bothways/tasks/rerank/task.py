@@ -36,7 +36,7 @@ class RerankTask(RegressTask):
             "sentence-transformers": (
                 "from sentence_transformers import CrossEncoder\n\n"
                 'model = CrossEncoder("MODEL")\n'
-                'print(model.predict([("late trains", "The train to Bern was late.")]))'
+                'print(model.predict([("late trains", "The train to Bern was late.")]))  # after a sigmoid'
             )
         },
     )

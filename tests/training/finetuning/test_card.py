@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard as HubCard
 import bothways
 from bothways.model.checkpoint.card_file import CARD, MARK
 from bothways.settings import Classify
+from bothways.tasks import TASKS
 from bothways.training.finetuning import card
 from tests.training.finetuning.gallery import class_rows, small_settings
 
@@ -64,6 +65,19 @@ def test_a_card_names_no_library_that_does_not_read_the_model(form):
     text = card.ModelCard(form, ("a", "b"), False, {"verb": "finetune classify"}).text()
     assert "library_name: bothways" in text and "pipeline(" not in text
     assert "has no score" in text
+
+
+@pytest.mark.parametrize("task", [name for name, entry in TASKS.items() if entry.is_trained])
+@pytest.mark.parametrize("form", ["bert", "bothways-linear", "bothways-int8"])
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_all_code_of_a_card_is_python_and_all_bodies_are_json(task, form, has_pairs):
+    metadata = {"verb": f"finetune {task}", "reads_pairs": has_pairs}
+    text = card.ModelCard(form, ("a", "b"), False, metadata).text()
+    for block in code_of(text, "python"):
+        compile(block, CARD, "exec")
+        assert block.count(card.MODEL) >= 1
+    (commands,) = code_of(text, "sh")
+    assert json.loads(re.search("-d '(.+)' localhost", commands)[1])
 
 
 def test_labels_cannot_break_the_card():
