@@ -102,7 +102,7 @@ def test_the_hardware_of_a_run_is_that_of_its_device(two_gpus, monkeypatch):
 def test_every_verb_that_computes_has_a_device():
     without = {name for name, verb in VERBS.items() if "device" not in verb.settings_class.__dataclass_fields__}
     # int8 models and ONNX files are measured on the CPU, which they are for.
-    assert without == {"vocab", "quantize", "merge", "pack", "unpack", "export", "info", "cache"}
+    assert without == {"vocab", "quantize", "merge", "pack", "unpack", "export", "push", "info", "cache"}
     assert all(
         verb.settings_class.__dataclass_fields__["device"].default == "auto"
         for name, verb in VERBS.items() if name not in without

@@ -24,6 +24,7 @@ def packaged():
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 IN_SOAK = ("distill_small", "labels_to_model", "pretrain_tiny")  # soak/test_examples.py
+TRACKERS = ("log_with_mlflow", "log_with_trackio", "log_with_wandb")  # tests/test_trackers.py
 WITH_ARGUMENTS = ("measure_redaction", "redact_folder")  # tests/test_redaction.py
 
 
@@ -116,7 +117,9 @@ def check_serve_requests(output, packaged):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [script.stem for script in EXAMPLES if script.stem not in IN_SOAK + WITH_ARGUMENTS])
+@pytest.mark.parametrize(
+    "name", [script.stem for script in EXAMPLES if script.stem not in IN_SOAK + TRACKERS + WITH_ARGUMENTS]
+)
 def test_an_example_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeypatch, capsys):
     assert_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeypatch, capsys)
 
@@ -132,7 +135,7 @@ def assert_prints_a_result_and_leaves_no_files(name, packaged, tmp_path, monkeyp
 
 
 def test_an_example_is_short_and_says_how_to_run_it():
-    assert len(EXAMPLES) == 10 + len(WITH_ARGUMENTS)
+    assert len(EXAMPLES) == 10 + len(TRACKERS) + len(WITH_ARGUMENTS)
     for script in EXAMPLES:
         lines = script.read_text(encoding="utf-8").splitlines()
         has_arguments = script.stem in WITH_ARGUMENTS

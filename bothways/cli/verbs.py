@@ -22,7 +22,7 @@ GROUPS = {
     "Use a model": ("predict", "fill", "decide", "embed"),
     "Search": ("index", "search", "extract", "mcp"),
     "Measure": ("evaluate", "check"),
-    "Deploy": ("quantize", "shrink", "prune", "merge", "pack", "unpack", "export", "serve"),
+    "Deploy": ("quantize", "shrink", "prune", "merge", "pack", "unpack", "export", "push", "serve"),
     "Inspect": ("info", "cache"),
 }
 
@@ -150,6 +150,13 @@ LIBRARY_VERBS: dict[str, Verb] = {
         "export a model to ONNX",
         example="my-classifier -o my-classifier-onnx",
         words="onnx convert",
+    ),
+    "push": Verb(
+        "bothways.settings.deploy:Push",
+        "bothways.cli.push:run",
+        "upload a model with its card to the Hugging Face hub",
+        example="my-classifier OWNER/NAME --dry-run",
+        words="upload publish hub push-to-hub share",
     ),
     "info": Verb(
         "bothways.settings.tools:Info",

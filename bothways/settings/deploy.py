@@ -1,11 +1,14 @@
-"""Settings of `quantize`, `export`, `merge`, `pack`, `serve`, `prune` and `shrink`."""
+"""Settings of `quantize`, `export`, `merge`, `pack`, `push`, `serve`, `prune` and `shrink`."""
 
+import re
 from dataclasses import fields
 from typing import Literal
 
-from bothways.base.errors import InputError
+from bothways.base.errors import InputError, must_be
 from bothways.settings.base import Checked, Compute, Data, NumberFormat, OptionalData, Printed, TextColumns, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, Several, argument, option
+
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 @settings
@@ -41,6 +44,26 @@ class Unpack(Checked, Printed):
     """A packed model, such as bothways-en, or any other checkpoint or run."""
     out: Location = option("output", aliases=("-o",))
     """Output directory."""
+
+
+@settings
+class Push(Checked, Printed):
+    """Upload a model with its card to the Hugging Face hub, into a private repository. Paths, host and times are left
+    out of its bothways.json."""
+
+    model: Location = argument("DIR")
+    """Checkpoint or run."""
+    name: str = argument("OWNER/NAME")
+    """Name on the hub. The token is that of huggingface_hub: $HF_TOKEN, or that of hf auth login."""
+    public: bool = option("output", default=False)
+    """Make the repository public."""
+    dry_run: bool = option("output", default=False)
+    """Only show what would be sent: the files, and the content of bothways.json."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not HUB_NAME.fullmatch(self.name):
+            raise must_be("name", self.name, "OWNER/NAME, as the hub names a model")
 
 
 @settings

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from bothways.base.errors import InputError
 from bothways.settings.predict import Evaluate
+from bothways.tasks.model_use import ModelUse
 from bothways.tasks.scores import Scores
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ class Task(ABC):
     routes: the routes that this task adds.
     gold: content of the gold files that `score_file` reads ("labels", "tags", "answers", "ranking"); "": none.
     evaluate_options: the options that only the `evaluate` of this task reads, for `evaluate_data`.
+    use, pair_use: how a model of the task is used, and one that reads pairs; None: its card has no examples.
     skips_rows: whether it can skip unreadable rows.
     """
 
@@ -218,6 +220,8 @@ class Task(ABC):
     gold: ClassVar[str] = ""
     evaluate_options: ClassVar[Sequence[str]] = ()
     evaluate_data: ClassVar[str] = ""
+    use: ClassVar[ModelUse | None] = None
+    pair_use: ClassVar[ModelUse | None] = None
     skips_rows: ClassVar[bool] = False
 
     def train(self, settings: Any, pretrained: Checkpoint, fold: int | None) -> TrainingTask:

@@ -10,6 +10,7 @@ import torch
 
 from bothways.base.errors import InputError
 from bothways.base.io import atomic_directory, check_target, read_json
+from bothways.model.checkpoint.card_file import write_card
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
@@ -126,12 +127,13 @@ def _build(files: ModelFiles, dtype: torch.dtype) -> Model:
 # --- save -------------------------------------------------------------------------------------------------------------
 
 
-def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | None = None) -> None:
+def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | None = None, *, card: str = "") -> None:
     """Write a checkpoint that transformers can load, and sentence-transformers if it has a pooling; of a model with an
     adapter, only the adapter and the head. Only Bothways loads int8 models.
 
     path: a directory, which is created or replaced.
     weights: the format of the files; None means the format that the model needs.
+    card: the text of README.md, unless the directory has one that the user has written; "": none is written.
 
     Everything is written next to the target and renamed, so a failed write leaves the old files in place. InputError if
     the target contains anything but a checkpoint, such as a run.
@@ -144,6 +146,8 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
     form = weights or format_of(checkpoint)
     with atomic_directory(target) as directory:
         form.save(checkpoint, directory)
+        if card:
+            write_card(card, directory, replaced=target)
 
 
 def unread_warning(checkpoint: Checkpoint) -> str | None:

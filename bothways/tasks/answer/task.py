@@ -16,6 +16,7 @@ from bothways.settings.tables_in_memory import TableSource
 from bothways.tasks.answer.files import read_answer_rows, read_labelled_questions, read_predicted_answers
 from bothways.tasks.answer.scoring import AnswerEvaluator
 from bothways.tasks.answer.training import Answering
+from bothways.tasks.model_use import ModelUse
 from bothways.tasks.scores import Scores, count_skipped
 from bothways.tasks.task import (
     MOST_RESULTS,
@@ -50,6 +51,18 @@ def answer_items(
     return [[answer.to_json() for answer in best] for best in answers]
 
 
+# transformers 5 has no pipeline for it.
+SPANS = """\
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("MODEL")
+model = AutoModelForQuestionAnswering.from_pretrained("MODEL")
+tokens = tokenizer("When does the train leave?", "The train to Bern leaves at noon.", return_tensors="pt")
+scores = model(**tokens)
+first, last = int(scores.start_logits.argmax()), int(scores.end_logits.argmax())
+print(tokenizer.decode(tokens["input_ids"][0, first : last + 1]))"""
+
+
 class AnswerTask(Task):
     """The passage's words that answer a question."""
 
@@ -58,6 +71,14 @@ class AnswerTask(Task):
     inputs = "questions"
     options = frozenset({"top", "min_score"})
     route = "/answer"
+    use = ModelUse(
+        kind="a reader: it finds the answer to a question in a passage",
+        tag="question-answering",
+        call='model.answer("When does the train leave?", "The train to Bern leaves at noon.")',
+        route="/answer",
+        body='{"inputs": {"question": "When does the train leave?", "context": "The train to Bern leaves at noon."}}',
+        libraries={"transformers": SPANS},
+    )
     routes = (
         Route(
             path="/answer",

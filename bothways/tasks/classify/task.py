@@ -18,6 +18,7 @@ from bothways.tasks.class_decoding import Prediction
 from bothways.tasks.classify.files import are_numbers, compare_classes, read_predicted_labels
 from bothways.tasks.classify.scoring import ClassEvaluator, LabelSetEvaluator
 from bothways.tasks.classify.training import Classification
+from bothways.tasks.model_use import ENCODE, PIPELINE, ModelUse
 from bothways.tasks.regress.scoring import NumberEvaluator
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import LIST, Item, Route, fact, split_pairs
@@ -76,6 +77,33 @@ class ClassifyTask(TextModelTask):
     evaluate_data = "texts with labels"
     options = frozenset({"top", "coverage", "min_score", "in_scope"})
     route = "/predict"
+    use = ModelUse(
+        kind="a text classifier",
+        tag="text-classification",
+        call='model.classify("The train was late.")',
+        route="/predict",
+        body='{"inputs": "The train was late."}',
+        libraries={
+            "transformers": PIPELINE.format(
+                task="text-classification", options=", top_k=None", text='"The train was late.", truncation=True'
+            )
+        },
+        scored=f"""{ENCODE.format(texts='["The train was late."]')}  # for each label, before the softmax""",
+    )
+    pair_use = ModelUse(
+        kind="a classifier of pairs of texts",
+        tag="text-classification",
+        call='model.classify("The train was late.", "The train was on time.")',
+        route="/predict",
+        body='{"inputs": [["The train was late.", "The train was on time."]]}',
+        libraries={
+            "transformers": PIPELINE.format(
+                task="text-classification",
+                options=", top_k=None",
+                text='{"text": "The train was late.", "text_pair": "The train was on time."}',
+            )
+        },
+    )
     routes = (
         Route(
             path="/predict",

@@ -21,6 +21,7 @@ from bothways.tasks.embed.examples import pair_keys, text_ids
 from bothways.tasks.embed.files import read_pairs, read_trained_pairs
 from bothways.tasks.embed.scoring import TOP, VectorEvaluator, pair_scores, rank_pairs, ranking_scores
 from bothways.tasks.embed.training import Embedding
+from bothways.tasks.model_use import ENCODE, ModelUse
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import LabelledRows, Task, file_given_twice
 from bothways.tasks.text_rows import read_trained_table
@@ -56,6 +57,14 @@ class EmbedTask(Task):
     name = "embed"
     gold = "ranking"
     route = "/embed"
+    use = ModelUse(
+        kind="an embedding model: a vector for a text",
+        tag="sentence-similarity",
+        call='model.embed(["The train was late.", "The train was on time."])',
+        route="/embed",
+        body='{"inputs": "The train was late."}',
+        libraries={"sentence-transformers": ENCODE.format(texts='["The train was late."]')},
+    )
     evaluate_options = ("how", "rerank", "dimensions")
     evaluate_data = "pairs of texts or a BEIR directory"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bothways.settings.finetune import Regress
+from bothways.tasks.model_use import ENCODE, PIPELINE, ModelUse
 from bothways.tasks.regress.scoring import NumberEvaluator
 from bothways.tasks.regress.training import Regression
 from bothways.tasks.task import split_pairs
@@ -25,6 +26,33 @@ class RegressTask(TextModelTask):
 
     name = "regress"
     route = "/predict"
+    use = ModelUse(
+        kind="a regression model: a number for a text",
+        tag="text-classification",
+        call='model.regress("The train was late.")',
+        route="/predict",
+        body='{"inputs": "The train was late."}',
+        libraries={
+            "transformers": PIPELINE.format(
+                task="text-classification", options="", text='"The train was late.", truncation=True'
+            )
+        },
+        scored=ENCODE.format(texts='["The train was late."]'),
+    )
+    pair_use = ModelUse(
+        kind="a regression model: a number for a pair of texts",
+        tag="text-classification",
+        call='model.regress("The train was late.", "The train was on time.")',
+        route="/predict",
+        body='{"inputs": [["The train was late.", "The train was on time."]]}',
+        libraries={
+            "transformers": PIPELINE.format(
+                task="text-classification",
+                options="",
+                text='{"text": "The train was late.", "text_pair": "The train was on time."}',
+            )
+        },
+    )
 
     def train(self, settings: Regress, pretrained: Checkpoint, fold: int | None) -> Regression:
         return Regression.build(settings, pretrained, read_tables(settings, fold))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.settings.finetune import Rerank
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.model_use import ModelUse
 from bothways.tasks.regress.task import RegressTask
 from bothways.tasks.rerank.files import read_ranking_tables
 from bothways.tasks.rerank.scoring import RankedRow, RankEvaluator
@@ -25,6 +26,20 @@ class RerankTask(RegressTask):
     """A score for each query with a passage, by which passages are ordered."""
 
     name = "rerank"
+    pair_use = ModelUse(
+        kind="a reranker: it scores how well a passage fits a query",
+        tag="text-ranking",
+        call='model.rerank("late trains", "The train to Bern was late.")',
+        route="/rerank",
+        body='{"query": "late trains", "texts": ["The train to Bern was late.", "It rained."]}',
+        libraries={
+            "sentence-transformers": (
+                "from sentence_transformers import CrossEncoder\n\n"
+                'model = CrossEncoder("MODEL")\n'
+                'print(model.predict([("late trains", "The train to Bern was late.")]))  # after a sigmoid'
+            )
+        },
+    )
 
     def train(self, settings: Rerank, pretrained: Checkpoint, fold: int | None) -> RerankTraining:  # type: ignore[override]
         return RerankTraining.build(settings, pretrained, read_ranking_tables(settings, fold))

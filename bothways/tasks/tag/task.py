@@ -12,6 +12,7 @@ from bothways.base.io import is_same_file
 from bothways.settings.finetune import Tag
 from bothways.settings.predict import Evaluate
 from bothways.settings.tables_in_memory import TableSource
+from bothways.tasks.model_use import PIPELINE, ModelUse
 from bothways.tasks.scores import Scores
 from bothways.tasks.tag.files import compare_tags, is_tagged, read_splits, read_tagged_rows
 from bothways.tasks.tag.scoring import EntityEvaluator
@@ -47,6 +48,20 @@ class TagTask(Task):
     inputs = "single texts"
     options = frozenset({"min_score"})
     route = "/tag"
+    use = ModelUse(
+        kind="a tagger of words: entities, or a label for each word",
+        tag="token-classification",
+        call='model.tag("Anna took the train to Bern.")',
+        route="/tag",
+        body='{"inputs": "Anna took the train to Bern."}',
+        libraries={
+            "transformers": PIPELINE.format(
+                task="token-classification",
+                options=', aggregation_strategy="first"',
+                text='"Anna took the train to Bern."',
+            )
+        },
+    )
     routes = (
         Route(
             path="/tag",

@@ -21,6 +21,7 @@ from bothways.settings.fields import AnyPath
 from bothways.tasks import TASKS
 from bothways.training import results
 from bothways.training.finetuning.all_rows import SCORED, LastTraining
+from bothways.training.finetuning.card import card_of
 from bothways.training.finetuning.compare_runs import compare_runs
 from bothways.training.finetuning.gain import TRAINED, save_trained
 from bothways.training.finetuning.plan import Plan
@@ -271,7 +272,8 @@ def write_model(
 
     scored = scores.model.write(plan, run.directory / SCORED, metadata)
     assert isinstance(scored, Checkpoint)
-    checkpoint.save(last.finished(plan, scored), directory)
+    finished = last.finished(plan, scored)
+    checkpoint.save(finished, directory, card=card_of(finished, of_all_rows=True))
 
 
 def model_result(plan: Plan, scores: RunScores) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.weights import write_weights
 from bothways.model.model import Model
 from bothways.model.transforms import finalize_all
+from bothways.training.finetuning.card import card_of
 from bothways.training.finetuning.ground.linear_candidates import CERTAIN
 from bothways.training.finetuning.ground.score import THIS_MODEL, Score
 from bothways.training.finetuning.plan import Plan
@@ -270,5 +271,6 @@ def save_trained(
         trained = plan.prepare_model(seed)
     trained.model.load_state_dict(load_file(seed_directory / WEIGHTS), strict=False)
     stored = finalize_all(plan.transforms, trained.model)
-    checkpoint.save(replace(trained, metadata={**metadata, **stored}), run.directory / TRAINED)
+    saved = replace(trained, metadata={**metadata, **stored})
+    checkpoint.save(saved, run.directory / TRAINED, card=card_of(saved))
     return f"{line}; the trained model is in {run.directory / TRAINED}"

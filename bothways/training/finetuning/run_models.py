@@ -26,6 +26,7 @@ from bothways.tasks.decide.option_set import DECIDE, stored_options
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import TrainingTask
 from bothways.tasks.windows import Long, window_of
+from bothways.training.finetuning.card import TFIDF, ModelCard, card_of
 from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.plan import Plan
@@ -191,7 +192,7 @@ class RunEncoder(RunModel):
             facts[CALIBRATION] = self.calibration
 
         saved = replace(self.checkpoint, metadata={**self.checkpoint.metadata, **metadata, **facts}, scope=scope)
-        checkpoint.save(saved, directory)
+        checkpoint.save(saved, directory, card=card_of(saved))
         return saved
 
 
@@ -242,7 +243,13 @@ class RunTfidf(RunModel):
 
     def write(self, plan: Plan, directory: Path, metadata: Mapping[str, Any]) -> Description:
         saved = replace(self.described, metadata=metadata)
-        write_tfidf(self.model, saved, directory)
+        card = ModelCard(
+            form=TFIDF,
+            labels=saved.labels,
+            multi_label=saved.multi_label,
+            metadata=metadata,
+        )
+        write_tfidf(self.model, saved, directory, card=card.text())
         return saved
 
 

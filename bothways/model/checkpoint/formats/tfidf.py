@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 
 from bothways.base.errors import InputError, MissingFile
 from bothways.base.io import atomic_directory, write_json
+from bothways.model.checkpoint.card_file import write_card
 from bothways.model.checkpoint.description import (
     CONFIG,
     METADATA_FILE,
@@ -44,8 +45,14 @@ def no_encoder_error(directory: Path, *, classifies: bool) -> InputError:
     )
 
 
-def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None:
-    """Write a TF-IDF model. described: its labels and metadata."""
+def write_tfidf(model: TfidfModel, described: Description, target: Path, *, card: str = "") -> None:
+    """Write a TF-IDF model.
+
+    model: with its terms and weights.
+    described: its labels and metadata.
+    target: a directory, which is created or replaced.
+    card: the text of README.md, unless the directory has one that the user has written; "": none is written.
+    """
     config = {
         "model_type": TfidfFormat.model_type,
         "problem_type": problem_type(described, 1),
@@ -56,6 +63,8 @@ def write_tfidf(model: TfidfModel, described: Description, target: Path) -> None
         write_json(directory / CONFIG, config)
         write_terms(model, directory)
         write_json(directory / METADATA_FILE, {"format": 1, **described.metadata})
+        if card:
+            write_card(card, directory, replaced=target)
 
 
 def write_terms(model: TfidfModel, directory: Path) -> None:

@@ -1,0 +1,27 @@
+"""README.md in the directory of a model: the card that the Hugging Face hub shows. A file that we did not write stays
+as it is."""
+
+from pathlib import Path
+
+from bothways.base.io import read_text, write_atomic
+
+CARD = "README.md"
+# In a line of its own behind the front matter. Without it the file is the user's.
+MARK = "<!-- Written by Bothways; without this line the file is yours, and is never overwritten. -->"
+
+
+def is_written_by_us(file: Path) -> bool:
+    """Whether a card may be overwritten: there is none, or it has our mark."""
+    return not file.exists() or MARK in read_text(file).splitlines()
+
+
+def write_card(text: str, directory: Path, *, replaced: Path) -> None:
+    """Write the card of a model.
+
+    text: of the card.
+    directory: that gets the card.
+    replaced: the directory that is replaced by it; a card of the user there is kept.
+    """
+    if not is_written_by_us(replaced / CARD):
+        text = read_text(replaced / CARD)
+    write_atomic(directory / CARD, text)
