@@ -41,14 +41,14 @@ class MappedVectors:
 
     source: the model of the vectors that were mapped.
     sample: number of passages that the map was fitted to.
-    penalty: of the ridge regression (mapping/linear_map.py).
+    penalty: of the ridge regression (mapping/linear_map.py); None: the map is a rotation.
     cosine: the mean cosine of mapped and computed vectors of held-out passages.
     loss: of a search.
     """
 
     source: str
     sample: int
-    penalty: float
+    penalty: float | None
     cosine: float
     loss: MapLoss
 

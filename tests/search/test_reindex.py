@@ -11,7 +11,7 @@ import pytest
 
 from bothways.base.errors import InputError
 from bothways.cli.main import main
-from bothways.search import indexing, reindexing, spaces
+from bothways.search import commands, hits, indexing, reindexing, spaces
 from bothways.search.database import Database
 from bothways.search.indexing import index
 from bothways.search.mapping.linear_map import ORTHOGONAL, fit_map, unit_rows
@@ -259,7 +259,7 @@ def test_a_mapped_store_recovers_an_exactly_linear_relation(store, folder, tmp_p
     fresh = build(folder, tmp_path / "fresh", "rotated")
     result = reindex(store, "rotated", sample=100)
     assert result.computed == result.mapped.sample == 100
-    assert result.mapped.penalty == ORTHOGONAL
+    assert result.mapped.penalty is ORTHOGONAL
     assert result.mapped.loss.value > 0.99
     mapped, exact = (np.frombuffer(vectors(path), np.float32) for path in (store, fresh))
     assert np.abs(mapped - exact).max() < 1e-5
@@ -395,3 +395,19 @@ def test_the_command_line_prints_the_loss_of_a_map(store, capsys):
     printed = capsys.readouterr().out
     assert "mapped from old by a sample of 100" in printed
     assert "of the ten nearest of 100 sample passages" in printed
+
+
+def test_a_search_of_mapped_vectors_says_so(store, monkeypatch, caplog):
+    for module in (commands, hits):
+        monkeypatch.setattr(module, "open_vectors", lambda space, model, **options: OtherEncoder(model))
+    search = ["search", QUERY, str(store)]
+    caplog.set_level("INFO")
+    main(search)
+    assert "mapped" not in caplog.text
+
+    reindex(store, "rotated", sample=100)
+    main(search)
+    assert "its vectors are mapped from old; --reindex computes them" in caplog.text
+    caplog.clear()
+    main([*search, "--how", "words"])
+    assert "mapped" not in caplog.text

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ORTHOGONAL = -1.0  # stands among the penalties for the orthogonal map, which has none
+ORTHOGONAL = None  # stands among the penalties for the orthogonal map, which has none
 # In units of the mean eigenvalue of the old vectors' covariance.
-PENALTIES = (ORTHOGONAL, 1e-6, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+PENALTIES: tuple[float | None, ...] = (ORTHOGONAL, 1e-6, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 FOLDS = 5
 
 
@@ -40,7 +40,7 @@ class FittedMap:
     """
 
     apply: LinearMap
-    penalty: float
+    penalty: float | None
     cosine: float
     heldout_NH: np.ndarray
 
@@ -78,7 +78,7 @@ def fit_map(old_NG: np.ndarray, new_NH: np.ndarray) -> FittedMap:
     )
 
 
-def _fit(old_NG: np.ndarray, new_NH: np.ndarray, penalties: Sequence[float]) -> list[LinearMap]:
+def _fit(old_NG: np.ndarray, new_NH: np.ndarray, penalties: Sequence[float | None]) -> list[LinearMap]:
     """The map of each penalty."""
     old_mean_G = old_NG.mean(0, dtype=np.float64)
     new_mean_H = new_NH.mean(0, dtype=np.float64)
@@ -94,7 +94,7 @@ def _fit(old_NG: np.ndarray, new_NH: np.ndarray, penalties: Sequence[float]) -> 
 
     maps = []
     for penalty in penalties:
-        if penalty == ORTHOGONAL:
+        if penalty is ORTHOGONAL:
             weight_GH = _orthogonal(products_GH) / scale / len(values_G)
         else:
             weight_GH = vectors_GG @ (turned_GH / (values_G.clip(0) + penalty * scale)[:, None])
