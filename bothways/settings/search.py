@@ -66,8 +66,9 @@ class Index(SearchModels, Checked, Compute, Printed):
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in NOT_OF_REINDEX and value != field.default and value != ():
+                shown = flag(field.name, False) if value is False else f"{field.name} ({value})"
                 raise InputError(
-                    f"{field.name} ({value}) has no effect with {flag('reindex', True)}, which takes the "
+                    f"{shown} has no effect with {flag('reindex', True)}, which takes the "
                     "passages from the index; leave it out"
                 )
         if self.queries is not None and self.map is None:
