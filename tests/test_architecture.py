@@ -76,7 +76,7 @@ INSIDE = {
         "training/finetuning",
     ),
     "shrink": ("shrink", "shrink/export"),
-    "search": ("search/formats", "search"),
+    "search": ("search/formats", "search/mapping", "search"),
 }
 DOORS = (*LIBRARY, *APPLICATIONS)
 ROOMS = tuple(room for door in DOORS for room in INSIDE.get(door, (door,)))

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bothways.base.errors import MissingFile
+from bothways.base.errors import MissingFile, flag
 from bothways.base.log import logger
 from bothways.base.paths import as_path
 from bothways.base.terminal import print_json_line
@@ -27,10 +27,23 @@ from bothways.tasks import TASKS
 if TYPE_CHECKING:
     from bothways.inference.predictor import Predictor
     from bothways.search.extraction import Extracted
+    from bothways.search.reindexing import Reindexed
 
 
-def run_index(settings: Index) -> Indexed:
-    """Bring an index up to date with folders."""
+def run_index(settings: Index) -> "Indexed | Reindexed":
+    """Bring an index up to date with folders, or give it the vectors of another model."""
+    if settings.reindex:
+        from bothways.search.reindexing import reindex
+
+        return reindex(
+            settings.out,
+            model_name(settings.model),
+            sample=settings.map,
+            queries=settings.queries,
+            device=settings.device,
+            dtype=settings.dtype,
+        )
+
     check_folders(settings.folders)
     return index(
         settings.folders,
@@ -62,6 +75,12 @@ def model_name(path: Path) -> str:
 def run_search(settings: Search) -> SearchResult:
     """Search an index, or a folder, whose index is brought up to date before."""
     store = open_store(settings)
+    mapped_from = store.mapped_from
+    if mapped_from is not None and settings.how != "words":
+        logger.info(
+            f"{store.directory}: its vectors are mapped from {mapped_from}; {flag('reindex', True)} computes them"
+        )
+
     reranker = load_model(settings, settings.rerank) if settings.rerank else None
     hits = search_reranked(
         store,

@@ -259,6 +259,16 @@ class Database:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
         self.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
+    # --- passages -----------------------------------------------------------------------------------------------------
+
+    def texts(self, first: int, number: int) -> list[str]:
+        """The texts of the slots from `first` on; "" for a slot that no longer has a passage."""
+        texts = [""] * number
+        rows = self.execute("SELECT slot, text FROM passages WHERE slot >= ? AND slot < ?", (first, first + number))
+        for slot, text in rows:
+            texts[slot - first] = text
+        return texts
+
     # --- words --------------------------------------------------------------------------------------------------------
 
     def add_batch(self, first: int, lists: Mapping[str, InvertedList], lengths: np.ndarray) -> None:

@@ -27,7 +27,7 @@ from bothways.search.writing import (
     IndexedPassage,
     KnownFile,
     StoreWriter,
-    writer_lock,
+    own_lock,
 )
 
 PASSAGE_TOKENS = 200
@@ -121,11 +121,7 @@ def index(
     if remove or (store / DATABASE).exists():
         check_is_store(store)  # before anything is written beside it
 
-    with writer_lock(store) as is_locked:
-        if not is_locked:
-            raise InputError(
-                f"{store}: another process is indexing into it; wait for it to end, or name another {flag('out')}"
-            )
+    with own_lock(store):
         writer = StoreWriter(
             store,
             static=open_vectors("static", static_model),
@@ -186,7 +182,7 @@ def _index_files(
         batch.commit()
         return
 
-    with Readers() as readers, _Progress("reading", "files", len(todo)) as progress:
+    with Readers() as readers, IndexingProgress("reading", "files", len(todo)) as progress:
         for number, (root, document, before) in enumerate(todo, 1):
             file = _read(
                 root,
@@ -416,14 +412,14 @@ def _index_vectors(writer: StoreWriter, encoder: EncoderVectors, state: str) -> 
     """Compute the vectors of the encoder that are missing."""
     writer.use_encoder(encoder.model, encoder, state)
     done = int(writer.database.get("encoder_rows", 0))
-    with _Progress("vectors", "passages", writer.slots, done=done) as progress:
+    with IndexingProgress("vectors", "passages", writer.slots, done=done) as progress:
         while texts := writer.missing_vectors(ENCODER_PASSAGES):
             writer.commit_vectors(encoder.embed(texts))
             done += len(texts)
             progress.show(done)
 
 
-class _Progress(ProgressBar):
+class IndexingProgress(ProgressBar):
     """Shows how much is done, with speed and time left: a bar on a terminal, a line every half minute elsewhere."""
 
     def __init__(self, title: str, unit: str, total: int, *, done: int = 0) -> None:

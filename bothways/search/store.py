@@ -135,6 +135,12 @@ class Store:
         """The vectors that are searched: the encoder's once all passages have them, until then the static ones."""
         return _space(self.database)
 
+    @property
+    def mapped_from(self) -> str | None:
+        """The model whose vectors were mapped into the space of the encoder; None if the encoder has computed all."""
+        mapped = self.database.get("encoder_mapped")
+        return mapped["source"] if mapped and self.space() == "encoder" else None
+
     # --- search -------------------------------------------------------------------------------------------------------
 
     def search(

@@ -121,6 +121,28 @@ def writer_lock(directory: Path) -> Iterator[bool]:
         yield is_locked
 
 
+@contextmanager
+def own_lock(directory: Path) -> Iterator[None]:
+    """Hold `writer_lock` inside the block. InputError if another process has it."""
+    with writer_lock(directory) as is_locked:
+        if not is_locked:
+            raise InputError(
+                f"{directory}: another process is indexing into it; wait for it to end, or name another {flag('out')}"
+            )
+        yield
+
+
+def unfinished(database: Database) -> str | None:
+    """The reason, and the way out, for which a store whose change to another model is incomplete cannot be changed
+    otherwise; None if none is incomplete."""
+    pending = database.get("pending_model")
+    if pending is None:
+        return None
+    finish = f"{flag('reindex', True)} {flag('model', pending)}"
+    drop = f"{flag('reindex', True)} {flag('model', database.get('encoder_model'))}"
+    return f"the vectors of {pending} are not complete; finish them with {finish}, or drop them with {drop}"
+
+
 class StoreWriter:
     """Writes a store. Only the process that holds `writer_lock` may have one."""
 
@@ -129,11 +151,16 @@ class StoreWriter:
         static_model: their name or directory.
         language: of the texts, for stems of words.
 
-        InputError if the store was made with other static vectors, or for another language.
+        InputError if the store was made with other static vectors, or for another language, and while its vectors are
+        replaced by the vectors of another model.
         """
         self.directory = directory
         self.static = static
         self.database = Database(directory, create=True)
+        reason = unfinished(self.database)
+        if reason is not None:
+            raise InputError(f"{directory}: {reason}")
+
         self.analyzer = Analyzer(self._fixed("language", language))
 
         self._fixed("static_fingerprint", static.fingerprint)
@@ -151,13 +178,13 @@ class StoreWriter:
     def close(self) -> None:
         self.database.close()
 
-    def _fixed(self, key: str, value: Any) -> Any:
-        """A setting that a store keeps for ever."""
+    def _fixed(self, key: str, value: Any, *, way_out: str = "") -> Any:
+        """A setting that a store keeps for ever. way_out: another one, for the error."""
         before = self.database.get(key)
         if before not in (None, value):
             raise InputError(
-                f"{self.directory}: indexed with {key.replace('_', ' ')} {before}, not {value}; name another store "
-                f"with {flag('out')}, or delete this one"
+                f"{self.directory}: indexed with {key.replace('_', ' ')} {before}, not {value}; {way_out}name another "
+                f"store with {flag('out')}, or delete this one"
             )
         if before is None:
             self.database.put(**{key: value})
@@ -299,7 +326,7 @@ class StoreWriter:
             logger.warning(f"{name}: changed since it was indexed; computing all vectors again")
             self._drop_vectors(fingerprint)
 
-        self._fixed("encoder_fingerprint", fingerprint)
+        self._fixed("encoder_fingerprint", fingerprint, way_out=f"change its model with {flag('reindex', True)}, ")
         self.database.put(encoder_model=name, encoder_state=state)
         self._measure_background("encoder", name, model)
 
@@ -312,8 +339,8 @@ class StoreWriter:
         old = self.database.get("encoder_file")
         with self.database.transaction():
             if old is not None:
-                self.database.put(encoder_file=_next_name(old), encoder_rows=0)
-            self.database.put(encoder_fingerprint=fingerprint, encoder_background=None)
+                self.database.put(encoder_file=next_file_name(old), encoder_rows=0)
+            self.database.put(encoder_fingerprint=fingerprint, encoder_background=None, encoder_mapped=None)
             self._changed()
 
         if old is not None:
@@ -329,14 +356,7 @@ class StoreWriter:
     def missing_vectors(self, number: int) -> list[str]:
         """The texts of the next slots without a vector of the encoder; "" for a slot that no longer has a passage."""
         first = int(self.database.get("encoder_rows", 0))
-        texts = [""] * min(number, self.slots - first)
-        rows = self.database.execute(
-            "SELECT slot, text FROM passages WHERE slot >= ? AND slot < ?",
-            (first, first + len(texts)),
-        )
-        for slot, text in rows:
-            texts[slot - first] = text
-        return texts
+        return self.database.texts(first, min(number, self.slots - first))
 
     def commit_vectors(self, vectors_nH: np.ndarray) -> None:
         """Add the vectors of the texts that `missing_vectors` returned."""
@@ -389,7 +409,7 @@ class StoreWriter:
 
         rows = self.database.get(f"{space}_rows", 0)
         vectors_NH = map_vectors(self.directory / name, rows, self.database.get(f"{space}_dimension"))
-        new = _next_name(name)
+        new = next_file_name(name)
 
         # An encoder that has not read all passages starts over at the first one that it lacks.
         missing = np.flatnonzero(order >= rows)
@@ -423,7 +443,7 @@ class StoreWriter:
         self.database.add_batch(first, lists, lengths)
 
 
-def _next_name(name: str) -> str:
+def next_file_name(name: str) -> str:
     """The name of the file of vectors that takes the place of one."""
     stem, _, number = name.removesuffix(".f32").rpartition("-")
     return f"{stem}-{int(number) + 1}.f32"

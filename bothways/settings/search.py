@@ -1,11 +1,15 @@
 """Settings of `index`, `search`, `extract` and `mcp`."""
 
+from dataclasses import fields
 from pathlib import Path
 
 from bothways.base.errors import InputError, flag
 from bothways.pretrained import DEFAULT, STATIC
 from bothways.settings.base import Checked, Compute, How, Printed, settings
 from bothways.settings.fields import Location, Locations, OptionalLocation, Several, argument, option
+
+# Options of `index` that say what is read of folders, and how.
+NOT_OF_REINDEX = ("folders", "remove", "glob", "static", "language", "encoder")
 
 
 @settings
@@ -36,11 +40,39 @@ class Index(SearchModels, Checked, Compute, Printed):
     """Also compute the vectors of --model, which find more than static ones, and take a hundred times as long."""
     remove: Several[str] = option("data", default=(), metavar="ROOT", repeated=True)
     """Forget a folder that was indexed, which may be gone. May be given several times."""
+    reindex: bool = option("model", default=False)
+    """Replace the vectors of the encoder by vectors of another --model, computed from the passages in the index. No
+    file is read. Searches use the old vectors until all new ones are there."""
+    map: int | None = option("model", default=None, least=1, metavar="N")
+    """With --reindex: compute the vectors of N passages only, and map the old vectors of the others to the new model.
+    [compute all]"""
+    queries: OptionalLocation = option("evaluation", default=None, metavar="FILE")
+    """With --map: queries on which the loss of the map is measured, one a line or in the column query; a column passage
+    has right passages. [nearest passages of the sample]"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.reindex:
+            self._check_reindex()
+            return
+        for name in ("map", "queries"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} ({getattr(self, name)}) needs {flag('reindex', True)}")
         if not self.folders and not self.remove:
             raise InputError(f"folders is empty; name at least one folder, or one to forget with {flag('remove')}")
+
+    def _check_reindex(self) -> None:
+        """InputError for options of another kind of indexing."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in NOT_OF_REINDEX and value != field.default and value != ():
+                shown = flag(field.name, False) if value is False else f"{field.name} ({value})"
+                raise InputError(
+                    f"{shown} has no effect with {flag('reindex', True)}, which takes the "
+                    "passages from the index; leave it out"
+                )
+        if self.queries is not None and self.map is None:
+            raise InputError(f"queries ({self.queries}) needs {flag('map')}, whose loss it measures")
 
 
 @settings

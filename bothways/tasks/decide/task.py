@@ -16,6 +16,7 @@ from bothways.tasks.decide.baselines import baseline_scores
 from bothways.tasks.decide.decoding import Decision
 from bothways.tasks.decide.scoring import NONE, DecisionEvaluator
 from bothways.tasks.decide.training import Deciding
+from bothways.tasks.model_use import ModelUse
 from bothways.tasks.scores import Scores
 from bothways.tasks.task import fact, split_pairs
 from bothways.tasks.text_rows import TextEvaluator, TextModelTask
@@ -36,6 +37,13 @@ class DecideTask(TextModelTask):
     """
 
     name: ClassVar[str] = "decide"
+    use = ModelUse(
+        kind="a model that decides among options",
+        tag="zero-shot-classification",
+        call='model.decide("My parcel never came.")',
+        route="/decide",
+        body='{"inputs": "My parcel never came."}',
+    )
     options = frozenset({"top"})
     route: ClassVar[str] = "/decide"
 
