@@ -18,10 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.decide.examples import Example, in_a_form
-from tools.decide.short_texts import asked_examples, term_examples, tone_examples
-from tools.english import keep
-
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 HEADING = re.compile(r"^[A-Z][^.!?]{2,40}\.$")
 KIND = re.compile(
@@ -51,6 +47,19 @@ AUXILIARIES = {
 }
 PRONOUNS = {"he", "she", "it", "they", "there", "this", "these", "that", "those", "his", "her", "its", "their"}
 
+TOPIC_FORMS = (
+    *["{}"] * 6,
+    "What is this about? {}",
+    "What is the text about? {}",
+    "This is about {}.",
+    "This text is about {}.",
+    "The topic is {}.",
+    "Which topic fits? {}",
+    "It is about {}.",
+    "Subject: {}",
+    "{}.",
+)
+YES_NO_FORMS = ("Is this about {}?", "Does the text deal with {}?", "The text mentions {}.", "Is {} the topic?")
 DENIALS = ("Is it false that {}", "It is not true that {}", "It is wrong to say that {}")
 COMPARISONS = (
     ("Were there more than {} {}?", lambda n, k: n > k),
@@ -63,6 +72,22 @@ COMPARISONS = (
 MOST_WORDS = 110  # of a text
 MOST_STATEMENTS = 7  # of a text
 MOST_ANSWER_WORDS = 8
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text and statements about it.
+
+    kind: the rule.
+    holds: of each statement, whether it holds.
+    is_choice: whether one of them holds at most.
+    """
+
+    kind: str
+    text: str
+    statements: tuple[str, ...]
+    holds: tuple[bool, ...]
+    is_choice: bool
 
 
 def sentences(text: str) -> list[str]:
@@ -159,7 +184,17 @@ class Topics:
 
     def example(self, kind: str, paragraph: str, right: str, others: Sequence[str]) -> Example:
         """A passage of a paragraph with the right name among others, or sometimes without it."""
-        return in_a_form(kind, passage(paragraph, self.rng), right, others, self.rng)
+        rng = self.rng
+        form = rng.choice(TOPIC_FORMS) if rng.random() < 0.85 else rng.choice(YES_NO_FORMS)
+        wrong = [form.format(name) for name in others if name.lower() != right.lower()]
+        has_right = rng.random() < 0.88
+        return Example(
+            kind=kind,
+            text=passage(paragraph, rng),
+            statements=(form.format(right), *wrong) if has_right else tuple(wrong),
+            holds=(True,) * has_right + (False,) * len(wrong),
+            is_choice=True,
+        )
 
 
 def passage(paragraph: str, rng: random.Random) -> str:
@@ -245,7 +280,6 @@ def sentence_at(text: str, place: int) -> str:
 def facts(text: str, other_text: str, rng: random.Random) -> Iterator[Example]:
     """Statements from sentences of a text. other_text: for names that are not in a sentence."""
     stated: list[tuple[str, bool]] = []
-    opposites: list[tuple[int, int]] = []
     parts = [sentence for sentence in sentences(text) if 5 <= len(sentence.split()) <= 26]
     for sentence in rng.sample(parts, min(3, len(parts))):
         statement, holds = changed(sentence, f"{text} {other_text}", rng)
@@ -256,13 +290,12 @@ def facts(text: str, other_text: str, rng: random.Random) -> Iterator[Example]:
             if rng.random() < 0.25:
                 denied = statement[0].lower() + statement[1:]
                 stated.append((rng.choice(DENIALS).format(denied), not holds))
-                opposites.append((len(stated) - 2, len(stated) - 1))
 
     for match in [*NUMBER.finditer(text)][:2]:
         stated += compared(int(match[1].replace(",", "")), match[2], rng)
     if stated:
         statements, holds_each = zip(*stated[:MOST_STATEMENTS], strict=True)
-        yield Example("fact", text, statements, holds_each, is_choice=False, opposites=tuple(opposites))
+        yield Example("fact", text, statements, holds_each, is_choice=False)
 
 
 def changed(sentence: str, names_of: str, rng: random.Random) -> tuple[str, bool]:
@@ -317,22 +350,10 @@ def compared(number: int, things: str, rng: random.Random) -> Iterator[tuple[str
 def make_examples(data: Path, seed: int) -> list[Example]:
     """All examples, in a random order that depends on the seed alone."""
     rng = random.Random(seed)
-    squad = data / "squad" / "train-v1.1.json"
-    wikipedia = sorted((data / "wikipedia-2015-en").glob("train-*.parquet"))
-    terms = data / "scientific" / "scierc" / "train.txt"
+    files = sorted((data / "wikipedia-2015-en").glob("train-*.parquet"))
     examples = [
-        *question_examples(squad, rng),
-        *Topics(read_articles(wikipedia), rng).examples(),
-        *asked_examples(squad, rng),
-        *tone_examples(read_novels(data / "novels-100-en" / "novels.parquet"), rng),
-        *term_examples(terms, rng),
+        *question_examples(data / "squad" / "train-v1.1.json", rng),
+        *Topics(read_articles(files), rng).examples(),
     ]
     rng.shuffle(examples)
     return examples
-
-
-def read_novels(file: Path) -> list[str]:
-    """The texts that the encoder was trained on too (docs/model.md lists them)."""
-    import pyarrow.parquet as pq
-
-    return [row["text"] for row in pq.read_table(file).to_pylist() if keep(row)]

@@ -16,7 +16,7 @@ from torch import Tensor
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.statements import StatementModel, StatementTensors, read_statements
 from bothways.text.statements import StatementBatch
-from tools.decide.examples import Example
+from tools.decide.rules import Example
 
 RANK = 16
 RATE = 1e-3  # peak learning rate of the adapter
@@ -26,9 +26,7 @@ WARM_UP = 40  # steps
 TEXTS = 16  # of a step
 POOL = 32  # steps whose examples are sorted by length together
 TEXT_TOKENS, STATEMENT_TOKENS = 150, 40
-CHOICE_WEIGHT = 0.7  # of the loss of choices, beside that of each statement
-OPPOSITE_WEIGHT = 0.02  # of the square of the sum of two opposite scores
-SMOOTHING = 0.05  # of labels: texts of users are further from Wikipedia than held-out ones
+CHOICE_WEIGHT = 0.4  # of the loss of choices, beside that of each statement
 HELD_OUT = 500  # examples
 KEPT = 0.95  # of held-out texts with a right option, which are not to be "none of these"
 FEWEST_KEPT = 20  # texts of a kind, of which such a share can be told
@@ -135,26 +133,18 @@ class Trainer:
         return [[*encoding.ids[: limit - 1], encoding.ids[-1]][:limit] for encoding in encodings]
 
     def loss(self, examples: Sequence[Example]) -> Tensor:
-        """The cross-entropy of each statement, and of the right one among those of a choice; and opposites that do not
-        add up to 0."""
+        """The cross-entropy of each statement, and of the right one among those of a choice."""
         scores_P, holds_P, text_P = self.scores(examples)
-        soft_P = holds_P * (1 - 2 * SMOOTHING) + SMOOTHING
-        loss = F.binary_cross_entropy_with_logits(scores_P, soft_P)
+        of_each = F.binary_cross_entropy_with_logits(scores_P, holds_P)
 
         choices = []
-        opposites = []
         for number, example in enumerate(examples):
-            scores_K = scores_P[text_P == number]
             if example.is_choice and any(example.holds):
-                right = torch.tensor([example.holds.index(True)])
-                choices.append(F.cross_entropy(scores_K[None], right, label_smoothing=SMOOTHING))
-            opposites += [(scores_K[first] + scores_K[second]).square() for first, second in example.opposites]
-
-        if choices:
-            loss = loss + CHOICE_WEIGHT * torch.stack(choices).mean()
-        if opposites:
-            loss = loss + OPPOSITE_WEIGHT * torch.stack(opposites).mean()
-        return loss
+                row = text_P == number
+                choices.append(scores_P[row].logsumexp(0) - scores_P[row][holds_P[row] > 0].sum())
+        if not choices:
+            return of_each
+        return of_each + CHOICE_WEIGHT * torch.stack(choices).mean()
 
     def choice_shift(self) -> float:
         """What is added to the scores of options, so that of each kind of held-out choices KEPT of those with a right

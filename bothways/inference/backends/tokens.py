@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,7 +57,7 @@ class TokenBackend(Backend):
     def task(self) -> str:
         return task_from_heads(self.heads, self.description, fills=self.config.direction == "both")
 
-    @property
+    @cached_property
     def asked(self) -> OptionSet | None:
         """The options that the model decides among by itself; None for most models."""
         return stored_options(self.description)
@@ -64,6 +65,7 @@ class TokenBackend(Backend):
     def asking(self, options: OptionSet) -> Self:
         """The same model, with these options as its classes, whose scores are those of their statements."""
         model = copy(self)
+        model.__dict__.pop("asked", None)  # of this model
         metadata = {**self.description.metadata, TASK: DECIDE, DECIDE: options.to_json()}
         model.description = replace(self.description, labels=options.names, multi_label=False, metadata=metadata)
         model.heads = {**self.heads, "classes": len(options.names)}
