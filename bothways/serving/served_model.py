@@ -99,6 +99,8 @@ class ServedModel:
         primary = TASKS[self.model.task]
         other_heads = [head for head in self.model.backend.heads if head != primary.head]
         entries = [entry for entry in TASKS.values() if entry.head in other_heads]
+        if self.model.task == DECIDE:
+            entries.append(TASKS["classify"])  # options that were learned are classes, too
         # A task without a head (embed) has no route of its own: a model with vectors answers VECTOR_ROUTES anyway.
         return [primary, *entries] if primary.head else entries
 

@@ -49,6 +49,8 @@ def test_a_model_decides_among_its_own_options(serve, decider):
     client = serve({"animals": model})
     expected = [near(decision) for decision in decider.decide(TEXTS, ANIMALS, question="the")]
     assert client.post("/decide", {"inputs": TEXTS}).json() == expected
+    labels = client.post("/predict", {"inputs": TEXTS[0]}).json()
+    assert {one["label"]: one["score"] for one in labels} == pytest.approx(model.classify(TEXTS[0]).scores, abs=1e-6)
     other = decider.decide(TEXTS[0], ["cat", "dog"])
     assert client.post("/decide", {"inputs": TEXTS[0], "options": ["cat", "dog"]}).json() == near(other)
 
