@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 import numpy as np
 
 from bothways.base.errors import InputError, format_count
-from bothways.inference.backends.statement_scores import need_head
 from bothways.inference.base_predictor import BasePredictor
 from bothways.inference.reading import (
     AnswerOptions,
@@ -181,6 +180,7 @@ class Predictor(BasePredictor):
     def asking(self, options: Options, *, question: str = "", none: bool = True) -> Self:
         """The same model with these options of `decide` as its labels, so that `predict`, `evaluate` and a server ask
         for them. The weights are shared."""
+        from bothways.inference.backends.statement_scores import need_head
         from bothways.tasks.decide.option_set import OptionSet
 
         need_head(self.encoder)

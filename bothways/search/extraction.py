@@ -24,6 +24,7 @@ from bothways.base.log import logger
 from bothways.base.paths import local_file
 from bothways.base.progress import ProgressBar
 from bothways.model.checkpoint import hub
+from bothways.model.checkpoint.description import DECIDE
 from bothways.search.database import from_stored, to_stored
 from bothways.search.entity_groups import group_document
 from bothways.search.fact_table import FORMATS, write_rows
@@ -32,7 +33,6 @@ from bothways.search.indexing import file_digest, unread_summary
 from bothways.search.reader_process import Readers
 from bothways.search.readers import DocumentPart
 from bothways.tasks import TASKS
-from bothways.tasks.decide.option_set import DECIDE
 from bothways.tasks.decide.questions import named_options
 from bothways.text.tokenizer.worker_processes import in_order
 

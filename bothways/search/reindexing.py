@@ -116,8 +116,7 @@ def reindex(
     InputError if there is no store, if it has no vectors of an encoder or has those of this model already, if a
     reindex with another model was interrupted, and for a sample that is too small or has all passages.
 
-    >>> reindex(Path("my-index"), "my-embedder").computed
-    5183
+        reindex(Path("my-index"), "my-embedder").computed
     """
     started = time.monotonic()
     check_is_store(store)  # before anything is written beside it

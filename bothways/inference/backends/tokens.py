@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from bothways.base.errors import InputError, format_count
 from bothways.inference.backends.backend import MAX_SCORES, Backend
-from bothways.inference.backends.statement_scores import option_scores
 from bothways.inference.reading import ReadOptions, Rows, check_names, expanded, trained_window_policy
+from bothways.model.checkpoint.description import DECIDE
 from bothways.model.config import EncoderConfig, encodes_separately
 from bothways.tasks import TASK, task_from_heads
-from bothways.tasks.decide.option_set import DECIDE, OptionSet, stored_options
 from bothways.tasks.pooling import Pooling, pool_windows, pooling_name
 from bothways.tasks.windows import WindowPolicy, is_truncated, window_of
 from bothways.text.batching import without_garbage_collection
@@ -31,6 +30,7 @@ from bothways.text.tokenizer.encoding import Encoding
 
 if TYPE_CHECKING:
     from bothways.model.statement_head import StatementHead
+    from bothways.tasks.decide.option_set import OptionSet
     from bothways.tasks.fill.decoding import Words
     from bothways.text.statements import StatementBatch
 
@@ -60,6 +60,10 @@ class TokenBackend(Backend):
     @cached_property
     def asked(self) -> OptionSet | None:
         """The options that the model decides among by itself; None for most models."""
+        if DECIDE not in self.description.metadata:
+            return None
+        from bothways.tasks.decide.option_set import stored_options
+
         return stored_options(self.description)
 
     def asking(self, options: OptionSet) -> Self:
@@ -237,6 +241,8 @@ class TokenBackend(Backend):
             if has_head:
                 scores_nC = self.head_scores(head, states_nH)
             if asked and asked.pair_scale:
+                from bothways.inference.backends.statement_scores import option_scores
+
                 pair_scores_nC = option_scores(self, texts[part], asked, options)
                 scores_nC = scores_nC + np.float32(asked.pair_scale) * pair_scores_nC
             if words:

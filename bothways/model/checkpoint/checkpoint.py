@@ -12,7 +12,7 @@ from bothways.base.errors import InputError
 from bothways.base.io import atomic_directory, check_target, read_json
 from bothways.model.checkpoint.card_file import write_card
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import CONFIG, METADATA_FILE
+from bothways.model.checkpoint.description import CONFIG, DECIDE, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
 from bothways.model.checkpoint.formats import format_of
 from bothways.model.checkpoint.formats.format import Format, StoredAdapter
@@ -154,6 +154,6 @@ def unread_warning(checkpoint: Checkpoint) -> str | None:
     """A line for a model that transformers reads in part or not at all, or an adapter that peft does; else None."""
     if checkpoint.words:
         return WORDS_UNREAD
-    if checkpoint.metadata.get("decide", {}).get("pair_scale"):
+    if checkpoint.metadata.get(DECIDE, {}).get("pair_scale"):
         return STATEMENTS_UNREAD
     return format_of(checkpoint).unread(checkpoint)

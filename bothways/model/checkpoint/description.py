@@ -19,6 +19,7 @@ METADATA_FILE = "bothways.json"
 ADAPTER_CONFIG = "adapter_config.json"
 NOT_DELIVERED = "not_delivered"  # key in bothways.json: why the run has no model, and where the trained one is
 MULTI_LABEL = "multi_label_classification"
+DECIDE = "decide"  # key in bothways.json: the options that a model decides among by itself
 WORDS = "words"  # key in bothways.json: facts about a linear model over TF-IDF that is a part of the model
 
 
@@ -106,7 +107,7 @@ ENTRIES = {
     "hardware": OBJECT,
     "hub": OBJECT,
     WORDS: OBJECT,
-    "decide": OBJECT,
+    DECIDE: OBJECT,
     "no_answer_threshold": NUMBER,
     "peak_flops": NUMBER,
     "flops_per_token": NUMBER,

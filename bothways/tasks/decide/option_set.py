@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.base.errors import InputError
+from bothways.model.checkpoint.description import DECIDE
 from bothways.tasks.arrays import Floats
 from bothways.tasks.decide.questions import AskedQuestion, OneOf, Options, read_options
 
 if TYPE_CHECKING:
     from bothways.model.checkpoint.description import Description
 
-DECIDE = "decide"  # key in bothways.json, and the name of the task
 UNKNOWN = -1  # place of an option that a model does not know
 NONE_SHARE = 0.05  # of texts like the training texts that are refused where the probability of one option is 1
 

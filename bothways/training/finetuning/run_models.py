@@ -14,7 +14,7 @@ from bothways.base.progress import working
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
-from bothways.model.checkpoint.description import WORDS, Description
+from bothways.model.checkpoint.description import DECIDE, WORDS, Description
 from bothways.model.checkpoint.formats.format import ONLY_BOTHWAYS
 from bothways.model.checkpoint.formats.tfidf import ENCODER, write_tfidf
 from bothways.model.linear.tfidf import TfidfModel
@@ -22,7 +22,7 @@ from bothways.model.model import Model
 from bothways.model.transforms import DivideScores, finalize_all
 from bothways.tasks import TASK, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION, Calibration
-from bothways.tasks.decide.option_set import DECIDE, stored_options
+from bothways.tasks.decide.option_set import stored_options
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import TrainingTask
 from bothways.tasks.windows import Long, window_of

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bothways.base.errors import InputError
-from bothways.model.checkpoint.description import Description
-from bothways.tasks.decide.option_set import DECIDE, UNKNOWN, OptionSet, learned_scores, stored_options
+from bothways.model.checkpoint.description import DECIDE, Description
+from bothways.tasks.decide.option_set import UNKNOWN, OptionSet, learned_scores, stored_options
 from bothways.tasks.decide.questions import OneOf, YesNo
 
 SCORES = np.array([2.0, 0.5, -1.0], np.float32)

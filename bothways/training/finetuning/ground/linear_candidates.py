@@ -24,11 +24,11 @@ from bothways.base.errors import InputError
 from bothways.base.log import muted
 from bothways.inference.backends.encoder import EncoderBackend
 from bothways.inference.backends.statement_scores import option_scores
+from bothways.model.checkpoint.description import DECIDE
 from bothways.model.linear import linear_head, tfidf
 from bothways.model.linear.tfidf import Gram, TfidfModel
 from bothways.tasks.arrays import Floats
 from bothways.tasks.class_decoding import fit_temperature
-from bothways.tasks.decide.option_set import DECIDE
 from bothways.tasks.forward import last_layer
 from bothways.tasks.linear_baselines import MAX_OUTPUTS, METHODS
 from bothways.tasks.scores import Predictions
