@@ -10,7 +10,6 @@ import torch
 
 from bothways.base.errors import InputError
 from bothways.base.io import atomic_directory, check_target, read_json
-from bothways.model.checkpoint.card_file import write_card
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import CONFIG, DECIDE, METADATA_FILE
 from bothways.model.checkpoint.directory import Directory, read_unchanged
@@ -147,6 +146,8 @@ def save(checkpoint: Checkpoint, path: str | PathLike[str], weights: Format | No
     with atomic_directory(target) as directory:
         form.save(checkpoint, directory)
         if card:
+            from bothways.model.checkpoint.card_file import write_card
+
             write_card(card, directory, replaced=target)
 
 
