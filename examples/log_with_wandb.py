@@ -35,6 +35,6 @@ with TemporaryDirectory() as folder:  # use a directory of your own to keep the 
             tracked.log(numbers(row), step=row["step"])
 
         result = bothways.train(settings, callbacks=[log])
-        low, high = result.interval
+        low, high = result.interval or (result.mean, result.mean)
         tracked.summary.update({"result/mean": result.mean, "result/low": low, "result/high": high})
     print(f"{result.metric} {result.mean:.2f}, logged with its 95 % interval")
