@@ -62,7 +62,7 @@ def run_example(name, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRACKERS)
-def test_an_example_logs_steps_evaluations_and_the_result(name, tmp_path, monkeypatch, capsys):
+def test_an_example_logs_steps_evaluations_and_the_result_and_prints_it(name, tmp_path, monkeypatch, capsys):
     tracker = StandInTracker()
     module = name.removeprefix("log_with_")
     monkeypatch.setitem(sys.modules, module, tracker.modules()[module])
@@ -84,7 +84,7 @@ def test_an_example_logs_steps_evaluations_and_the_result(name, tmp_path, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRACKERS)
 @pytest.mark.filterwarnings("ignore")  # of the package
-def test_an_example_runs_with_the_package(name, tmp_path, monkeypatch, capsys):
+def test_an_example_runs_with_the_package_and_prints_its_result(name, tmp_path, monkeypatch, capsys):
     module = name.removeprefix("log_with_")
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed")

@@ -156,7 +156,7 @@ def test_a_model_is_sent_without_paths_host_and_user_and_loads(model, hub, tmp_p
     assert scores[0] == scores[1]
 
 
-def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(model, hub, capsys):
+def test_a_dry_run_prints_what_would_be_sent_and_sends_nothing(model, hub, capsys):
     main.main(["push", str(model), "me/it", "--dry-run"])
     shown = capsys.readouterr().out
     assert not hub.repositories and not hub.files and not hub.tokens

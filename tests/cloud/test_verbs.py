@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 # Settings that are paths, but those of data or of what is written.
 DATA = {"corpus", "heldout", "train", "dev", "test", "unlabelled", "file", "folders", "texts", "vocabulary_from"}
-DATA |= {"pairs", "predictions", "api_key_file", "out", "token_store"}
+DATA |= {"pairs", "predictions", "api_key_file", "out", "token_store", "queries"}
 # What is measured or counted anew each time.
 MEASURED = {"seconds", "speed", "texts_per_second", "fastest", "kept", "cost", "notes"}
 
@@ -56,6 +56,7 @@ COMMANDS = {
     ("shrink", "model"): ["shrink {}/run --with rows.csv --max-drop 99 --epochs 0.5 -o {out} --json"],
     ("merge", "adapter"): ["merge {}/adapter -o {out} --json"],
     ("merge", "base"): ["merge adapter --base {}/bert -o {out} --json"],
+    ("push", "model"): ["push {}/run me/mine --dry-run --json"],
     ("pack", "model"): ["pack {}/run -o {out} --json"],
     ("unpack", "model"): ["unpack {}/run -o {out} --json", "unpack {}/static -o {out} --json"],
     ("export", "model"): ["export {}/run -o {out} --json"],

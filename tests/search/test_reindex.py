@@ -242,7 +242,7 @@ def test_naming_the_old_model_drops_the_incomplete_vectors(store, folder, monkey
     assert build(folder, store, "old") == store
 
 
-def test_a_model_that_changed_since_starts_again(store, folder, tmp_path, monkeypatch, caplog):
+def test_a_model_that_changed_since_starts_again_with_a_message(store, folder, tmp_path, monkeypatch, caplog):
     interrupt(store, monkeypatch)
     database = Database(store)
     database.put(pending_fingerprint="before it was trained anew")
@@ -340,7 +340,7 @@ def test_the_loss_is_measured_on_queries_of_the_user(store, tmp_path, folder):
     assert loss.value > 0.99
 
 
-def test_right_passages_of_queries_are_measured_beside_the_sample(store, folder, tmp_path, caplog):
+def test_what_is_printed_of_right_passages_is_measured_beside_the_sample(store, folder, tmp_path, caplog):
     passages = (folder / "rows.csv").read_text().splitlines()[1:]
     queries = tmp_path / "queries.csv"
     rows = [("late fee", passages[3]), ("late fee", passages[7]), ("cat", passages[9]), ("mat", "not in the index")]
@@ -397,7 +397,7 @@ def test_the_command_line_prints_the_loss_of_a_map(store, capsys):
     assert "of the ten nearest of 100 sample passages" in printed
 
 
-def test_a_search_of_mapped_vectors_says_so(store, monkeypatch, caplog):
+def test_a_search_of_mapped_vectors_says_so_in_a_message(store, monkeypatch, caplog):
     for module in (commands, hits):
         monkeypatch.setattr(module, "open_vectors", lambda space, model, **options: OtherEncoder(model))
     search = ["search", QUERY, str(store)]
