@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.base.errors import InputError, flag, format_count, require
 from bothways.base.io import read_text
-from bothways.model.checkpoint.card_file import CARD, is_written_by_us
+from bothways.model.checkpoint.card_file import CARD, MODEL, is_written_by_us
 from bothways.model.checkpoint.description import METADATA_FILE
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.published import PublishedFile, files_of
 from bothways.settings.deploy import Push
-from bothways.training.finetuning.card import MODEL, card_of_directory
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -95,7 +94,12 @@ def card_to_send(directory: Directory, name: str) -> bytes:
     file = directory.path / CARD
     if not is_written_by_us(file):
         return file.read_bytes()
-    text = read_text(file) if file.exists() else card_of_directory(directory)
+    if file.exists():
+        text = read_text(file)
+    else:
+        from bothways.training.finetuning.card import card_of_directory
+
+        text = card_of_directory(directory)
     return text.replace(MODEL, name).encode()
 
 

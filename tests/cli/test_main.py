@@ -149,7 +149,8 @@ def test_a_wrong_verb_is_named_in_one_line_with_those_there_are(capsys):
 
 def test_help_names_every_verb(capsys):
     tuning = [verb for verb in VERBS if verb.startswith("finetune")]
-    assert tuning == [f"finetune {task}" for task in ("classify", "regress", "tag", "answer", "embed", "rerank")]
+    tasks = ("classify", "regress", "tag", "answer", "embed", "rerank", "decide")
+    assert tuning == [f"finetune {task}" for task in tasks]
     for arguments, listed in ((["--help"], [*VERBS]), (["finetune", "--help"], tuning)):
         with pytest.raises(SystemExit) as stopped:
             main.main(arguments)

@@ -6,6 +6,7 @@ from pathlib import Path
 from bothways.base.io import read_text, write_atomic
 
 CARD = "README.md"
+MODEL = "OWNER/NAME"  # stands in a card for the name of the model, until it is known
 # In a line of its own behind the front matter. Without it the file is the user's.
 MARK = "<!-- Written by Bothways; without this line the file is yours, and is never overwritten. -->"
 

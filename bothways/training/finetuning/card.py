@@ -13,7 +13,7 @@ from typing import Any
 
 from bothways import pretrained
 from bothways.base.errors import format_count, shorten
-from bothways.model.checkpoint.card_file import MARK
+from bothways.model.checkpoint.card_file import MARK, MODEL
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import MULTI_LABEL, WORDS
 from bothways.model.checkpoint.directory import Directory
@@ -22,7 +22,6 @@ from bothways.tasks import TASKS
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.model_use import ModelUse
 
-MODEL = "OWNER/NAME"  # stands for the name of the model, until it is known
 MOST_LABELS = 40  # that are listed
 LABEL_SIZE = 60  # characters of a label
 FEW_ROWS = 300  # with fewer rows the score is called uncertain

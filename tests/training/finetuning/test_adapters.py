@@ -140,6 +140,7 @@ def test_a_run_saves_only_the_adapter_and_the_head(run, start, tokenizer):
     assert run.result.mean > 0.8
     files = {file.name for file in run.result.model_directory.iterdir()}
     assert files - {"adapter.safetensors", "adapter_model.safetensors"} == {
+        "README.md",
         "adapter_config.json",
         "bothways.json",
         "scope.safetensors",

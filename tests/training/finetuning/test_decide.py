@@ -13,6 +13,7 @@ from bothways.model.checkpoint.checkpoint import save
 from bothways.settings.finetune import TrainDecide
 from bothways.training.finetuning.ground.linear_candidates import FewRows
 from tests.random_statements import random_statements
+from tests.soaked import in_soak
 from tests.training.finetuning.gallery import class_rows
 
 pytestmark = pytest.mark.slow
@@ -101,7 +102,7 @@ def test_the_score_is_compared_with_the_statements_alone(decided):
     assert decided.result.measured.startswith("out-of-fold, 45 rows")
 
 
-@pytest.mark.parametrize("share", [0.0, 1 / 3, 1.0])
+@pytest.mark.parametrize("share", [1 / 3, *in_soak(0.0, 1.0)])
 def test_the_saved_model_scores_as_the_candidate_does(start, finetuned, rows, others, share, monkeypatch):
     """Head, TF-IDF and statements are added in the model as they were in the run."""
     fitted = {}
