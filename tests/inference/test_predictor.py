@@ -25,6 +25,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.tasks.class_decoding import Prediction
 from bothways.text.batch import Batch
 from bothways.text.tokenizer import worker_processes
+from tests.soaked import in_soak
 
 LABELS = ("red", "green", "blue", "black", "white")
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -603,7 +604,7 @@ print(ended[0] == child and os.waitstatus_to_exitcode(ended[1]) == 0)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads as Linux lists them")
-@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("dtype", ["float32", *in_soak("bf16")])
 def test_a_model_that_was_loaded_before_a_fork_works_in_the_child(dtype, minilm_directory):
     process = subprocess.run(
         [sys.executable, "-c", FORKED, minilm_directory, dtype], capture_output=True, text=True, check=True

@@ -200,6 +200,7 @@ def endless(first):
         yield [batch_of([(3 * step) % 11, (3 * step + 4) % 11])]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_micro_batches_have_the_losses_of_one_batch_for_20_steps(make_model):
     losses = []

@@ -138,6 +138,7 @@ def contexts(points):
         yield f"a{char}b {char}{char}e {char} {char}f \u302e{char}\u0301\u0316 E\u0323{char}\u302f\u0301"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_words_read_with_marks_and_then_stripped_are_those_of_stripping_at_once():
     check_stripping(written()[::3], mixed=1_700)

@@ -201,6 +201,7 @@ def test_another_candidate_is_chosen_only_if_it_is_clearly_better(gain, chosen, 
     assert rows_of.chosen.name == chosen
 
 
+@pytest.mark.soak
 def test_tfidf_alone_is_the_model_of_the_run_if_it_is_chosen(few, monkeypatch, tmp_path):
     def words(self):
         return next(one for one in self.candidates if one.word_share == 1)
@@ -215,6 +216,7 @@ def test_tfidf_alone_is_the_model_of_the_run_if_it_is_chosen(few, monkeypatch, t
     assert (result.directory / "encoder" / "config.json").exists()
 
 
+@pytest.mark.soak
 def test_other_folds_have_scores_of_their_own(few):
     """A training in five folds is compared with linear models of five folds, not of as many as the score has."""
     many = plan.make_plan(few.settings).few

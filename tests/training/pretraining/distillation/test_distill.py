@@ -165,6 +165,7 @@ def test_a_run_resumes_bit_for_bit(result, settings, tmp_path):
     ).read_bytes()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_micro_batches_change_no_loss(settings, tmp_path):
     for parts in (1, 3):
