@@ -207,6 +207,8 @@ def compare_few(plan: Plan, chosen: LinearCandidate, model: RunModel, others: Se
     if not plan.compares:
         return RunScores(model)
 
+    few = plan.few
+    assert few is not None
     split = model.scores.split
     trivial = model.scores.by_split[split]["baseline"]
     baselines = [Score(plan.task.scoring.trivial_baseline, trivial), *(other.score for other in others)]
@@ -214,7 +216,7 @@ def compare_few(plan: Plan, chosen: LinearCandidate, model: RunModel, others: Se
     rival = None
     is_chosen = False
     for other in others:
-        if other.model is not None:
+        if other.model is not None or few.task.option_set is not None:
             continue
         is_chosen = other.candidate.name == chosen.name and plan.delivers_tfidf
         if is_chosen or not is_clearly_better(model.scores.score.difference(other.score)):

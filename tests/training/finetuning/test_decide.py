@@ -11,6 +11,7 @@ from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import save
 from bothways.settings.finetune import TrainDecide
+from bothways.training.finetuning.ground import linear_candidates
 from bothways.training.finetuning.ground.linear_candidates import FewRows
 from tests.random_statements import random_statements
 from tests.soaked import in_soak
@@ -132,6 +133,15 @@ def test_the_saved_model_scores_as_the_candidate_does(start, finetuned, rows, ot
     assert np.array([[one.scores[name] for name in model.labels] for one in head]) == pytest.approx(
         expected_NC, abs=2e-3
     )
+
+
+def test_tfidf_is_compared_but_never_the_model_of_decisions(start, finetuned, rows, monkeypatch):
+    """It could not decide about options without rows. These rows are told apart by single words: it is as good."""
+    monkeypatch.setattr(linear_candidates, "MAX_PAIRS", 0)
+    run = finetuned(TrainDecide, model=start, train=rows, **DEFAULTS)
+    assert any(name.startswith("TF-IDF") for name in run.result.baselines)
+    assert run.predictor.decide(rows[0]["text"]).label is not None
+    assert not (run.result.directory / "tfidf").exists()
 
 
 def test_soft_targets_are_learned(start, finetuned, rows, learned):

@@ -270,7 +270,8 @@ class FewRows:
         if self.pairs_alone:
             with_pairs = [self.with_pairs(candidate, share) for share in PAIR_SHARES for candidate in linear]
             return [*linear, *with_pairs, self.pairs_alone]
-        return [*linear, *filter(None, [words])]
+        # TF-IDF alone knows nothing of options without rows.
+        return [*linear, *filter(None, [words])] if self.task.option_set is None else linear
 
     @cached_property
     def heads_alone(self) -> list[LinearCandidate]:
