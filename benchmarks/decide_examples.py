@@ -1,14 +1,14 @@
 """Decisions with examples: `finetune decide` on BANKING77 and CLINC150, beside six lines of scikit-learn.
 
-    python -m benchmarks.decide_examples [--sets banking10 banking clinc] [--model DIR]
+    python -m benchmarks.decide_examples [--sets support banking10 banking clinc] [--model DIR]
 
-banking10: 10 rows a class of BANKING77 (seed 0), scored on its test rows; banking: all 10,003 rows. clinc: the 15,000
-rows of CLINC150 in scope, and its 1,000 test texts out of scope: accuracy in scope where an option must be chosen, and
-recall of texts out of scope where 95 % of the texts in scope of its validation part keep an option, by the probability
-of none; and by the default threshold. scikit-learn: LogisticRegression (C = 10) on the same frozen vectors, with the
-greatest probability as the threshold. Milliseconds: the median of 200 single texts, by the core. Published: frozen
-MiniLM-L6 and a linear head on BANKING77 .869 (10 a class) and .933 (all). Data: $BOTHWAYS_DATA (default:
-../shared/data).
+support: 8 rows a class of the package's support messages (seed 0), scored on the others. banking10: 10 rows a class of
+BANKING77 (seed 0), scored on its test rows; banking: all 10,003 rows. clinc: the 15,000 rows of CLINC150 in scope, and
+its 1,000 test texts out of scope: accuracy in scope where an option must be chosen, and recall of texts out of scope
+where 95 % of the texts in scope of its validation part keep an option, by the probability of none; and by the default
+threshold. scikit-learn: LogisticRegression (C = 10) on the same frozen vectors, with the greatest probability as the
+threshold. Milliseconds: the median of 200 single texts, by the core. Published: frozen MiniLM-L6 and a linear head on
+BANKING77 .869 (10 a class) and .933 (all). Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -27,6 +27,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import bothways
+from benchmarks.decide import SETS
 from bothways.inference.predictor import Predictor
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
@@ -98,6 +99,25 @@ def measure_banking(name: str, model: str, train: Sequence[Row]) -> None:
     print(f"  {milliseconds(tuned, test):.2f} ms a text", flush=True)
 
 
+def measure_support(model: str) -> None:
+    messages = SETS["support"]()
+    rows = [{"text": text, "label": label} for text, label in zip(messages.texts, messages.labels, strict=True)]
+    train = of_each_class(rows, 8)
+    test = [row for row in rows if row not in train]
+    print(f"support messages: {len(train)} rows, {len(test)} test rows")
+    tuned = fine_tuned(model, train, test)
+    encoder = bothways.load(model)
+    answers = {
+        "finetune decide": tuned.decide(texts_of(test), none=False),
+        "the same with none": tuned.decide(texts_of(test)),
+        "decide, no training": encoder.decide(texts_of(test), messages.options, none=False),
+    }
+    for method, decisions in answers.items():
+        print(f"  {method}: {accuracy([one.label for one in decisions], test):.4f}")
+    labels = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test)))
+    print(f"  scikit-learn on the same vectors: {accuracy([*labels], test):.4f}", flush=True)
+
+
 def measure_clinc(model: str) -> None:
     train, validation, test = clinc("train"), clinc("val"), clinc("test")
     outside = texts_of(clinc("oos_test"))
@@ -128,9 +148,11 @@ def measure_clinc(model: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="bothways-en")
-    parser.add_argument("--sets", nargs="+", default=["banking10", "banking", "clinc"])
+    parser.add_argument("--sets", nargs="+", default=["support", "banking10", "banking", "clinc"])
     options = parser.parse_args(arguments)
 
+    if "support" in options.sets:
+        measure_support(options.model)
     if "banking10" in options.sets:
         measure_banking("10 a class", options.model, of_each_class(banking("train"), 10))
     if "banking" in options.sets:
