@@ -1,9 +1,10 @@
 """The packaged English model beside its teacher and others: vectors, masked words, next sentences, fine-tuning, start.
 
-    python -m benchmarks.english [MODEL] -o DIR [--parts vectors words next fills start tuning bias]
+    python -m benchmarks.english [MODEL] -o DIR [--parts vectors words next fills start tuning bias] [--keep]
 
 MODEL: a directory, or bothways-en. Every part prints its figures, with 95 % intervals where the set gives them, and
-writes them to DIR/PART.json. Examples a class: `python -m benchmarks.finetune_scores --few --model MODEL`. Data:
+writes them to DIR/PART.json; the predictions of vectors, words, next and fills to DIR/english-PART, with --keep to
+docs/measurements. Examples a class: `python -m benchmarks.finetune_scores --few --model MODEL`. Data:
 $BOTHWAYS_DATA (default: ../shared/data).
 
 - vectors: STS-B test (Spearman of the cosine, no training) and BEIR SciFact (nDCG@10; texts cut at 256 tokens, as
@@ -31,14 +32,16 @@ import numpy as np
 import torch
 
 import bothways
+from benchmarks import measurements
 from benchmarks.embedding_students import sts_benchmark
+from benchmarks.figures import english as english_figures
+from benchmarks.figures.scores import Figures as Stated
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, sst2_first
+from benchmarks.measurements import Measurement
 from benchmarks.recipes import FILLS
-from bothways.evaluation.retrieval import nearest_documents
+from benchmarks.search_rankings import best_documents, gold_ranking
 from bothways.inference.predictor import Predictor
-from bothways.measure.metrics import perplexity, wilson_interval
-from bothways.tasks.embed.scoring import pair_scores
 from bothways.text.corpus.documents import Corpus
 from bothways.text.corpus.token_store import build_in_memory
 from bothways.text.data.beir import BeirDataset
@@ -49,34 +52,24 @@ SCIFACT_TOKENS = 256
 TUNING_ROWS = 20_000
 STARTS = 5
 OCCUPATIONS = "doctor nurse engineer teacher secretary mechanic lawyer cleaner pilot librarian".split()
+Arrays = dict[str, np.ndarray]
 Figures = dict[str, Any]
 
 
-def vectors(path: str, out: Path) -> Figures:
-    figures: Figures = {}
+def vectors(path: str, out: Path) -> Arrays:
+    """The cosines of STS-B, and the first documents of SciFact for each query; of the model and of its teacher."""
+    first, second, gold = sts_benchmark()
+    dataset = BeirDataset.read(DATA / "retrieval/beir-scifact")
+    arrays = {"sts/gold": np.array(gold, np.float32), **gold_ranking("scifact", dataset)}
     for name, model in (("model", bothways.load(path)), ("teacher", bothways.load(minilm()))):
-        first, second, gold = sts_benchmark()
-        cosines = (model.embed(first) * model.embed(second)).sum(1)
-        scores = pair_scores(gold, cosines.tolist(), [*zip(first, second, strict=True)])
-        figures[name] = {"sts": scores["spearman"], "sts interval": scores["spearman_interval"]}
-        dataset = BeirDataset.read(DATA / "retrieval/beir-scifact")
-        figures[name]["scifact"] = ndcg_by_query(model, dataset, {"long": "truncate", "window": SCIFACT_TOKENS})
-    return figures
+        cosines_N = (model.embed(first) * model.embed(second)).sum(1)
+        arrays[f"sts/{name}"] = cosines_N.astype(np.float32)
 
-
-def ndcg_by_query(model: Predictor, dataset: BeirDataset, options: Figures) -> Figures:
-    """nDCG@10 with the interval of a bootstrap over queries."""
-    queries_QH, documents_DH = (
-        model.embed([*part.values()], **options) for part in (dataset.queries, dataset.documents)
-    )
-    ranking = nearest_documents(queries_QH, documents_DH, [*dataset.queries], [*dataset.documents])
-    gains = []
-    for query, relevant in dataset.qrels.items():
-        ideal = sorted(relevant.values(), reverse=True)[:10]
-        dcg = sum(relevant.get(name, 0) / np.log2(place + 2) for place, name in enumerate(ranking[query][:10]))
-        gains.append(dcg / sum(gain / np.log2(place + 2) for place, gain in enumerate(ideal)))
-    draws = np.random.default_rng(0).choice(gains, (10_000, len(gains))).mean(1)
-    return {"ndcg": float(np.mean(gains)), "interval": np.quantile(draws, [0.025, 0.975]).tolist()}
+        options: dict[str, Any] = {"long": "truncate", "window": SCIFACT_TOKENS}
+        queries_QH = model.embed([*dataset.queries.values()], **options)
+        documents_DH = model.embed([*dataset.documents.values()], **options)
+        arrays[f"scifact/{name}"] = best_documents(dataset, queries_QH @ documents_DH.T)
+    return arrays
 
 
 def held_out(model: Predictor, pairs: Any, most: int) -> HeldOut:
@@ -86,37 +79,42 @@ def held_out(model: Predictor, pairs: Any, most: int) -> HeldOut:
     return HeldOut(store, np.arange(store.num_documents), model.tokenizer, LENGTH, pairs=pairs, most=most)
 
 
-def words(path: str, out: Path) -> Figures:
+def words(path: str, out: Path) -> Arrays:
+    """The loss of each masked word, and whether it is the first guess."""
     model = bothways.load(path)
-    loss, right, number = 0.0, 0, 0
+    losses, right = [], []
     with torch.inference_mode():
         for batch in held_out(model, "none", WINDOWS).batches:
             assert batch.masked_positions is not None and batch.masked_labels is not None
             hidden_TH = model.module(batch)
             scores_MV = model.module.word_scores(hidden_TH[batch.masked_positions]).float()
-            loss += float(torch.nn.functional.cross_entropy(scores_MV, batch.masked_labels, reduction="sum"))
-            right += int((scores_MV.argmax(-1) == batch.masked_labels).sum())
-            number += len(batch.masked_labels)
-    return {
-        "perplexity": perplexity(loss / number), "first guess": right / number,
-        "interval": wilson_interval(right, number), "masks": number,
-    }  # fmt: skip
+            losses.append(torch.nn.functional.cross_entropy(scores_MV, batch.masked_labels, reduction="none").numpy())
+            right.append((scores_MV.argmax(-1) == batch.masked_labels).numpy())
+    return {"loss": np.concatenate(losses), "right": np.concatenate(right)}
 
 
-def next_sentence(path: str, out: Path) -> Figures:
+def next_sentence(path: str, out: Path) -> Arrays:
+    """Whether each pair belongs together, and whether the model says so."""
     model = bothways.load(path)
-    figures = held_out(model, "next", PAIRS).measure(model.module)
-    return {
-        key: figures[key] for key in ("next_sentence_accuracy", "next_sentence_accuracy_interval", "pairs", "chance")
-    }
+    texts = held_out(model, "next", PAIRS)
+    predicted, gold = [], []
+    with torch.inference_mode():
+        for batch in texts.batches:
+            outputs = texts.objective.forward(model.module, batch)
+            ((of_pairs, right),) = texts.objective.predictions(model.module, batch, outputs).values()
+            predicted.append(of_pairs.numpy())
+            gold.append(right.numpy())
+    return {"predicted": np.concatenate(predicted).astype(bool), "gold": np.concatenate(gold).astype(bool)}
 
 
-def fills(path: str, out: Path) -> Figures:
-    model, guesses = bothways.load(path), {}
+def fills(path: str, out: Path) -> Arrays:
+    """For ten sentences, the place of the first right word among 50 guesses; -1 if none is right."""
+    model, places = bothways.load(path), []
     for text, right in FILLS.items():
-        tokens = [guess.token for guess in model.fill(text, top=3)[0]]
-        guesses[text] = {"guesses": tokens, "right": tokens[0] in right.split()}
-    return {"right": sum(one["right"] for one in guesses.values()), "sentences": guesses}
+        tokens = [guess.token for guess in model.fill(text, top=50)[0]]
+        print(f"  {text} {', '.join(tokens[:3])}")
+        places.append(next((place for place, token in enumerate(tokens) if token in right.split()), -1))
+    return {"places": np.array(places, np.int16)}
 
 
 def start(path: str, out: Path) -> Figures:
@@ -159,22 +157,38 @@ def bias(path: str, out: Path) -> Figures:
     return shares
 
 
+# Parts whose predictions are kept, with what computes their figures.
+PREDICTED: dict[str, tuple[Callable[[str, Path], Arrays], Callable[[Measurement], Stated]]] = {
+    "vectors": (vectors, english_figures.vectors),
+    "words": (words, english_figures.words),
+    "next": (next_sentence, english_figures.next_sentence),
+    "fills": (fills, english_figures.fills),
+}
 PARTS: dict[str, Callable[[str, Path], Figures]] = {
-    "vectors": vectors, "words": words, "next": next_sentence, "fills": fills, "start": start, "tuning": tuning,
+    "start": start,
+    "tuning": tuning,
     "bias": bias,
-}  # fmt: skip
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="bothways-en")
     parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--parts", nargs="+", choices=[*PREDICTED, *PARTS], default=[*PREDICTED, *PARTS])
+    parser.add_argument("--keep", action="store_true", help="write predictions to docs/measurements")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.parts:
         began = time.perf_counter()
-        figures = PARTS[name](options.model, options.out)
+        if name in PREDICTED:
+            predict, figures_of = PREDICTED[name]
+            arrays = predict(options.model, options.out)
+            folder = measurements.FOLDER if options.keep else options.out
+            measurement = measurements.write(f"english-{name}", arrays, model=options.model, folder=folder)
+            figures = figures_of(measurement).values
+        else:
+            figures = PARTS[name](options.model, options.out)
         (options.out / f"{name}.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
         print(f"{name} ({time.perf_counter() - began:.0f} s)\n{json.dumps(figures, indent=1)}", flush=True)
 

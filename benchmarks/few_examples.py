@@ -9,8 +9,8 @@ A cell is a set and its rows of each class, drawn three times (--trained: once).
 writes all of DIR to docs/measurements/few-examples, from which `make figures` makes the tables.
 
 ours: `bothways.finetune(rows)` as it is, which leaves the encoder frozen on so few rows (BANKING77 with 64 rows a
-class: by `learning_rate=0`). vectors: logistic regression of scikit-learn on `bothways.load().embed`. tfidf: the same on
-words and pairs of words. ours-trained: `finetune` from all-MiniLM-L6-v2 with a learning rate, so that it trains.
+class: by `learning_rate=0`). vectors: logistic regression of scikit-learn on `bothways.load().embed`. tfidf: the same
+on words and pairs of words. ours-trained: `finetune` from all-MiniLM-L6-v2 with a learning rate, so that it trains.
 transformers: a Trainer on the same start, 20 epochs (64 rows: 10) of batches of 16 at 5e-5. setfit: SetFit on the same
 start, with its own defaults but 20 pairs a row. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
@@ -121,7 +121,9 @@ def by_setfit(train: Rows, test: Rows) -> list[str | None]:
         arguments = TrainingArguments(
             output_dir=folder, num_iterations=20, num_epochs=1, report_to=[], save_strategy="no", seed=0
         )
-        trainer = Trainer(model=model, args=arguments, train_dataset=Dataset.from_dict({"text": texts, "label": labels}))
+        trainer = Trainer(
+            model=model, args=arguments, train_dataset=Dataset.from_dict({"text": texts, "label": labels})
+        )
         trainer.train()
         return [str(label) for label in model.predict(columns(test)[0])]
 

@@ -1,6 +1,6 @@
 """Search: quality on SciFact and Cranfield, speed on folders, speed of a million passages; beside other libraries.
 
-    python -m benchmarks.search [--parts quality static folder million] [--out DIR]
+    python -m benchmarks.search [--parts quality static folder million] [--out DIR] [--keep]
 
 quality: nDCG@10 by words, by vectors and by both, with 95 % intervals over queries: Bothways, bm25s (with the same
 stemmer), sentence-transformers with all-MiniLM-L6-v2. Fusion of scores beside fusion of ranks.
@@ -8,7 +8,7 @@ static: static vectors made from all-MiniLM-L6-v2 without text and fitted to tex
 folder: a thousand text files: the first answer, the second one, an index by the encoder against `embed`, a search.
 million: a million passages of random words and vectors: how long a search takes, and how much memory.
 
-Writes search.json. Data: $BOTHWAYS_DATA (default: ../shared/data).
+Writes search.json; --keep: and the rankings of `quality` to docs/measurements. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -31,11 +31,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import bothways
+from benchmarks import measurements
+from benchmarks.figures.rankings import ndcg
 from benchmarks.inference_texts import minilm
+from benchmarks.measurements import Measurement
+from benchmarks.search_rankings import best_documents, gold_ranking
 from bothways.search.database import Database
 from bothways.search.store import Store
 from bothways.search.vector_file import append_vectors
-from bothways.tasks.embed.scoring import ranking_scores
 from bothways.text.data.beir import BeirDataset
 from bothways.text.retrieval.bm25 import Bm25, InvertedList, invert
 from bothways.text.retrieval.fusion import fuse
@@ -43,7 +46,7 @@ from bothways.text.retrieval.words import Analyzer
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 PARTS = ("quality", "static", "folder", "million")
-TOP = 10
+RANKED = 11  # documents that are ranked: one of them may be the query itself
 QUERY = "who composed the opera about a barber"
 
 
@@ -102,21 +105,23 @@ def by_ranks(first_QD: np.ndarray, second_QD: np.ndarray) -> np.ndarray:
 
 def measure(data: BeirDataset, rankings: Mapping[str, Any]) -> dict[str, Any]:
     """nDCG@10 and its interval for rows of scores, or for a function from the number of a query to documents."""
-    names, figures = [*data.documents], {}
-    for name, rows in rankings.items():
-        found = {}
-        for number, query in enumerate(data.queries):
-            order = rows(number) if callable(rows) else np.argsort(-rows[number], kind="stable")
-            best = [names[slot] for slot in order[: TOP + 1] if names[slot] != query]
-            found[query] = best[:TOP]
-        scores = ranking_scores(data.qrels, found, k=TOP)
-        low, high = scores["ndcg@10_interval"]
-        figures[name] = {"ndcg@10": scores["ndcg@10"], "interval": [low, high]}
-        print(f"  {name:44} {scores['ndcg@10']:.4f}  ({low:.3f} to {high:.3f})")
+    return measured_rankings(data, {name: best_documents(data, rows) for name, rows in rankings.items()})
+
+
+def measured_rankings(data: BeirDataset, best: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """nDCG@10 and its interval of the best documents by way to search."""
+    arrays = {**gold_ranking("set", data), **{f"set/{name}": best_QT for name, best_QT in best.items()}}
+    measurement = Measurement("search", {}, arrays)
+    figures = {}
+    for name in best:
+        scored = ndcg(measurement, "set", name)
+        figures[name] = {"ndcg@10": scored.value, "interval": [scored.low, scored.high]}
+        print(f"  {name:44} {scored.value:.4f}  ({scored.low:.3f} to {scored.high:.3f})", flush=True)
     return figures
 
 
-def quality() -> dict[str, Any]:
+def quality(keep: bool = False) -> dict[str, Any]:
+    """keep: whether the first documents of each query are written to docs/measurements."""
     from sentence_transformers import SentenceTransformer
 
     encoder, static = bothways.load(), bothways.load("bothways-en-static")
@@ -127,6 +132,7 @@ def quality() -> dict[str, Any]:
         return np.asarray(peer.encode(texts, normalize_embeddings=True))
 
     figures = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, data in {"SciFact": BeirDataset.read(DATA / "retrieval/beir-scifact"), "Cranfield": cranfield()}.items():
         print(f"{name}: {len(data.queries):,} queries, {len(data.documents):,} documents; nDCG@10")
         words_QD, queries_QH = bm25_rows(data), encoder.embed([*data.queries.values()])
@@ -137,24 +143,26 @@ def quality() -> dict[str, Any]:
 
         def fused(vectors: np.ndarray, words_QD: np.ndarray = words_QD) -> Callable[[int], np.ndarray]:
             allowed, above = np.ones(words_QD.shape[1], bool), [0.0, -np.inf]
-            return lambda row: fuse([words_QD[row], vectors[row]], allowed, TOP + 1, above=above)[0]
+            return lambda row: fuse([words_QD[row], vectors[row]], allowed, RANKED, above=above)[0]
 
-        figures[name] = measure(
-            data,
-            {
-                "words": words_QD,
-                "words, bm25s": bm25s_rows(data),
-                "vectors, bothways-en": vectors_QD,
-                "vectors, documents in int8": rounded_QD,
-                "vectors, MiniLM-L6 (sentence-transformers)": cosine_rows(embed_by_peer, data),
-                "vectors, static": static_QD,
-                "vectors, static queries": static.embed([*data.queries.values()]) @ documents_DH.T,
-                "both": fused(vectors_QD),
-                "both, by ranks": by_ranks(words_QD, vectors_QD),
-                "both, static": fused(static_QD),
-                "both, static queries": fused(static.embed([*data.queries.values()]) @ documents_DH.T),
-            },
-        )
+        ways: dict[str, Any] = {
+            "words": words_QD,
+            "words, bm25s": bm25s_rows(data),
+            "vectors, bothways-en": vectors_QD,
+            "vectors, documents in int8": rounded_QD,
+            "vectors, MiniLM-L6 (sentence-transformers)": cosine_rows(embed_by_peer, data),
+            "vectors, static": static_QD,
+            "vectors, static queries": static.embed([*data.queries.values()]) @ documents_DH.T,
+            "both": fused(vectors_QD),
+            "both, by ranks": by_ranks(words_QD, vectors_QD),
+            "both, static": fused(static_QD),
+            "both, static queries": fused(static.embed([*data.queries.values()]) @ documents_DH.T),
+        }
+        best = {way: best_documents(data, rows) for way, rows in ways.items()}
+        figures[name] = measured_rankings(data, best)
+        arrays |= {**gold_ranking(name, data), **{f"{name}/{way}": best_QT for way, best_QT in best.items()}}
+    if keep:
+        measurements.write("search", arrays, model="bothways-en, bothways-en-static; all-MiniLM-L6-v2")
     return figures
 
 
@@ -370,9 +378,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/search"))
     parser.add_argument("--minutes", type=float, default=8.0, help="of reading text to fit static vectors to")
     parser.add_argument("--passages", type=int, default=1_000_000, help="of the part million")
+    parser.add_argument("--keep", action="store_true", help="write the rankings to docs/measurements")
     options = parser.parse_args()
     functions = {
-        "quality": quality,
+        "quality": partial(quality, options.keep),
         "static": partial(static_vectors, options.minutes),
         "folder": folder_speed,
         "million": partial(million, options.passages),
