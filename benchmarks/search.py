@@ -8,7 +8,8 @@ static: static vectors made from all-MiniLM-L6-v2 without text and fitted to tex
 folder: a thousand text files: the first answer, the second one, an index by the encoder against `embed`, a search.
 million: a million passages of random words and vectors: how long a search takes, and how much memory.
 
-Writes search.json; --keep: and the rankings of `quality` to docs/measurements. Data: $BOTHWAYS_DATA (default: ../shared/data).
+Writes search.json; --keep: and the rankings of `quality` to docs/measurements. Data: $BOTHWAYS_DATA (default:
+../shared/data).
 """
 
 import argparse

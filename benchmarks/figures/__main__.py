@@ -3,9 +3,9 @@
     python -m benchmarks.figures [--write] [--tables]
 
 It fails, and names file, line and right value, where a page says another number; where a table is neither written from
-a measurement nor named in docs/measurements/pages.toml with the reason; and where the folder is over 6 MB. It also names
-the figures of speed in README.md that are older than the code that they measure. --write: write the tables into the
-pages. --tables: print for each table what it is written from, or the reason why not.
+a measurement nor named in docs/measurements/pages.toml with the reason; and where the folder is over 6 MB. It also
+names the figures of speed in README.md that are older than the code that they measure. --write: write the tables into
+the pages. --tables: print for each table what it is written from, or the reason why not.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Pages that state figures: their tables, the sentences with numbers, and what a page should say instead.
 
-A table that is written from a measurement has a comment above it: `<!-- figures: few-examples/frozen -->`. A sentence is
-a template of docs/measurements/pages.toml: text with {names} of values, which the page must contain with their numbers.
-Each other table is named there, with the reason why nothing computes it.
+A table that is written from a measurement has a comment above it: `<!-- figures: few-examples/frozen -->`. A sentence
+is a template of docs/measurements/pages.toml: text with {names} of values, which the page must contain with their
+numbers. Each other table is named there, with the reason why nothing computes it.
 """
 
 import re
