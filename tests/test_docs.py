@@ -69,6 +69,7 @@ def shared_load():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")  # by transformers' Trainer on a CPU
 @pytest.mark.parametrize("page", [*quick_pages(), *in_soak(*slow_pages())], ids=lambda page: page.name)
 def test_python_snippets_run_and_print_what_the_page_shows(
     page, shared_load, tmp_path, monkeypatch, capsys, global_seed
@@ -99,7 +100,11 @@ def uses(block: str, library: str) -> bool:
 
 
 def test_only_blocks_of_libraries_that_tests_do_not_install_may_be_left_out():
-    left = {page.stem: sum(uses(block, name) for block, _ in snippets(page)) for page in PAGES for name in NOT_INSTALLED_BY_TESTS}
+    left = {
+        page.stem: sum(uses(block, name) for block, _ in snippets(page))
+        for page in PAGES
+        for name in NOT_INSTALLED_BY_TESTS
+    }
     assert {stem: count for stem, count in left.items() if count} == {"coming-from": 1}
 
 
