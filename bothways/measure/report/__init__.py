@@ -14,6 +14,7 @@ from bothways.measure.report.mistakes import (
     NumberMistake,
     NumberMistakes,
     RowRemarks,
+    WordSupport,
     issue_columns,
 )
 from bothways.measure.report.page import Page, column_kinds, render, write, write_predictions
@@ -60,6 +61,7 @@ __all__ = [
     "TagMistakes",
     "TokenLengths",
     "TrainingCurves",
+    "WordSupport",
     "column_kinds",
     "issue_columns",
     "render",

@@ -1,7 +1,7 @@
 """Worst mistakes of text classification and regression, and likely label errors with the locations of their rows."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bothways.base.errors import location_columns, short_locations
@@ -16,8 +16,22 @@ CREDIBLE = 0.1  # share of wrong labels; published datasets have 0 to 10 % (Nort
 
 
 @dataclass(frozen=True)
+class WordSupport:
+    """A word of a text, and what the score of the prediction loses without it."""
+
+    word: str
+    effect: float
+
+
+WordsByTexts = Mapping[tuple[str, str | None], Sequence[WordSupport]]  # by the text and its second text
+
+
+@dataclass(frozen=True)
 class LabelMistake:
-    """A text or pair with its location, a wrong predicted label and its probability."""
+    """A text or pair with its location, a wrong predicted label and its probability.
+
+    words: that support the wrong label most, the strongest first.
+    """
 
     text: str
     gold: str
@@ -25,6 +39,7 @@ class LabelMistake:
     probability: float
     pair: str | None = None
     where: str = ""
+    words: Sequence[WordSupport] = ()
 
 
 @dataclass(frozen=True)
@@ -36,10 +51,21 @@ class LabelMistakes(Section):
     max_shown: int = 20
     heading = "Worst mistakes"
 
+    @property
+    def worst(self) -> list[LabelMistake]:
+        """The cases that are shown."""
+        return sorted(self.cases, key=lambda case: -case.probability)[: self.max_shown]
+
+    def with_words(self, words: WordsByTexts) -> "LabelMistakes":
+        """The same section, with the words that support its cases."""
+        cases = [replace(case, words=words.get((case.text, case.pair), ())) for case in self.cases]
+        return replace(self, cases=cases)
+
     def body(self) -> Html:
-        worst = sorted(self.cases, key=lambda case: -case.probability)[: self.max_shown]
+        worst = self.worst
         items = [_render_label_mistake(case) for case in worst]
-        return render_mistakes(len(self.cases), self.num_examined, items, "most confident first")
+        mistakes = render_mistakes(len(self.cases), self.num_examined, items, "most confident first")
+        return join((mistakes, render_words_note(worst, "the probability of the predicted label loses")))
 
 
 def _render_label_mistake(case: LabelMistake) -> Html:
@@ -48,18 +74,23 @@ def _render_label_mistake(case: LabelMistake) -> Html:
         ("predicted", isolate(case.predicted), _percentage(case.probability)),
         ("gold", isolate(case.gold), ""),
     )
-    return join((verdict, render_texts(case.text, case.pair)))
+    words = [(support.word, f"{100 * support.effect:+.1f}") for support in case.words]
+    return join((verdict, render_texts(case.text, case.pair), render_words(words)))
 
 
 @dataclass(frozen=True)
 class NumberMistake:
-    """A text or pair with its location, and its gold and predicted number."""
+    """A text or pair with its location, and its gold and predicted number.
+
+    words: that move the number away from gold most, the strongest first.
+    """
 
     text: str
     gold: float
     predicted: float
     pair: str | None = None
     where: str = ""
+    words: Sequence[WordSupport] = ()
 
 
 @dataclass(frozen=True)
@@ -70,11 +101,22 @@ class NumberMistakes(Section):
     max_shown: int = 20
     heading = "Largest errors"
 
+    @property
+    def worst(self) -> list[NumberMistake]:
+        """The cases that are shown."""
+        return sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
+
+    def with_words(self, words: WordsByTexts) -> "NumberMistakes":
+        """The same section, with the words that support its cases."""
+        cases = [replace(case, words=words.get((case.text, case.pair), ())) for case in self.cases]
+        return replace(self, cases=cases)
+
     def body(self) -> Html:
-        worst = sorted(self.cases, key=lambda case: -abs(case.gold - case.predicted))[: self.max_shown]
+        worst = self.worst
         summary = f"{len(worst):,} of {len(self.cases):,}, largest error first."
         items = [element("li", _render_number_mistake(case)) for case in worst]
-        return join((element("p", summary), element("ol.cases", *items)))
+        note = render_words_note(worst, "the predicted number loses")
+        return join((element("p", summary), element("ol.cases", *items), note))
 
 
 def _render_number_mistake(case: NumberMistake) -> Html:
@@ -85,7 +127,8 @@ def _render_number_mistake(case: NumberMistake) -> Html:
         ("predicted", format_number(case.predicted, "number"), ""),
         ("gold", format_number(case.gold, "number"), f" (error {error_text})"),
     )
-    return join((verdict, render_texts(case.text, case.pair)))
+    words = [(support.word, f"{support.effect:+,.3g}") for support in case.words]
+    return join((verdict, render_texts(case.text, case.pair), render_words(words)))
 
 
 @dataclass(frozen=True)
@@ -289,6 +332,24 @@ def render_location(where: str) -> Html:
 def render_texts(text: str, pair: str | None) -> Html:
     texts = [text] if pair is None else [text, pair]
     return join(map(render_opening, texts))
+
+
+def render_words(words: Sequence[tuple[str, str]]) -> Html:
+    """Words with their effects in one line; nothing without words."""
+    if not words:
+        return Html()
+    parts: list[str] = []
+    for word, effect in words:
+        parts += [", " if parts else "", element("strong", isolate(word)), f" {effect}"]
+    return element("p.verdict", "words: ", *parts)
+
+
+def render_words_note(cases: Sequence[LabelMistake | NumberMistake], loses: str) -> Html:
+    """What the words mean; nothing if no case has some. loses: what loses the effect, as words."""
+    if not any(case.words for case in cases):
+        return Html()
+    unit = ", in points" if "probability" in loses else ""
+    return element("p.legend", f"Words: what {loses} without the word{unit}, in the model of the run.")
 
 
 def _percentage(probability: float | None) -> str:

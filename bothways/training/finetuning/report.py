@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -15,6 +16,7 @@ from bothways.measure.report.training_curves import draw_curves
 from bothways.settings.finetune import FineTune
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import Metrics, TrainingTask
+from bothways.training.finetuning.explained import with_words
 from bothways.training.finetuning.ground.budget import LABEL_CHECK
 from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import FOLDS, CrossValidation, ModelScores
@@ -125,7 +127,8 @@ def page_sections(
         unit = metric_unit(task.metric)
         sections.append(page.TrainingCurves(rows=rows, metric=task.metric, name=task.metric, unit=unit))
     if content.predictions.where:
-        sections += task.report.sections(content.predictions)
+        mistaken = task.report.sections(content.predictions)
+        sections += with_words(mistaken, partial(scores.delivered.predictor, plan))
     if issues.criterion:
         sections.append(issues)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bothways.base.progress import working
+from bothways.inference.backends.tfidf import TfidfBackend
+from bothways.inference.predictor import Predictor
 from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.checkpoint import unread_warning
 from bothways.model.checkpoint.contents import Checkpoint
@@ -88,6 +90,10 @@ class RunModel(ABC):
         """Its predictions by split."""
 
     @abstractmethod
+    def predictor(self, plan: Plan) -> Predictor:
+        """The model as it predicts, with weights of its own."""
+
+    @abstractmethod
     def facts(self, plan: Plan) -> dict[str, Any]:
         """Its entries in the `result` of bothways.json beside scores."""
 
@@ -160,6 +166,12 @@ class RunEncoder(RunModel):
             return self.scores.predictions
         model = plan.inference_copy(self.checkpoint.model)
         return predict_splits(plan.task, model, self.scores.by_split, self.calibration)
+
+    def predictor(self, plan: Plan) -> Predictor:
+        metadata = {**self.checkpoint.metadata, **self.inference_facts(plan)}
+        copied = replace(self.checkpoint, model=plan.inference_copy(self.checkpoint.model), metadata=metadata)
+        settings = plan.task.settings
+        return Predictor(copied, dtype=settings.dtype, device=settings.device, window=self.window(plan))
 
     def facts(self, plan: Plan) -> dict[str, Any]:
         facts: dict[str, Any] = {"dtype": str(plan.options.dtype).removeprefix("torch.")}
@@ -234,6 +246,10 @@ class RunTfidf(RunModel):
 
     def predictions(self, plan: Plan) -> Mapping[str, Predictions]:
         return self.scores.predictions or {}
+
+    def predictor(self, plan: Plan) -> Predictor:
+        described = replace(self.described, metadata=self.inference_facts(plan))
+        return Predictor(TfidfBackend(self.model, described, plan.settings.out))
 
     def facts(self, plan: Plan) -> dict[str, Any]:
         return {}

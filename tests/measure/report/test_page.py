@@ -571,6 +571,21 @@ def test_the_kind_of_an_entity_mistake(gold, predicted, kind, note):
     assert note in spaced(tree)
 
 
+def test_words_of_a_mistake_are_shown_with_their_effects():
+    words = [p.WordSupport("<b>fine", 0.305), p.WordSupport("dull", -12.5)]
+    labels = p.LabelMistakes([p.LabelMistake("a <b>fine film", "no", "yes", 0.9)], 9)
+    numbers = p.NumberMistakes([p.NumberMistake("a dull film", 4.0, 1.0)])
+    for section, text, shown in (
+        (labels, "a <b>fine film", "words: <b>fine +30.5, dull -1250.0"),
+        (numbers, "a dull film", "words: <b>fine +0.305, dull -12.5"),
+    ):
+        plain = section.body()
+        assert "ords: " not in plain
+        assert section.with_words({("another text", None): words}).body() == plain
+        explained = spaced(Tree(section.with_words({(text, None): words}).body()))
+        assert shown in explained and "Words: what " in explained
+
+
 def test_overlapping_entities_are_one_mistake_and_adjacent_ones_are_two():
     gold = [p.Highlight(0, 4, "A"), p.Highlight(4, 9, "B"), p.Highlight(20, 30, "C")]
     predicted = [p.Highlight(0, 4, "A"), p.Highlight(5, 12, "B"), p.Highlight(11, 21, "D")]
