@@ -1,6 +1,6 @@
 """Options named when one asks, without training: `decide` beside the vectors alone and the most frequent answer.
 
-    python -m benchmarks.decide [--model DIR] [--sets SST-2 support ...] [--rows 1000]
+    python -m benchmarks.decide [--model DIR] [--sets SST-2 support ...] [--rows 1000] [--keep]
 
 The head has seen none of these sets. Names of options are those of the set, with spaces for underscores; the question
 is a line in this file, and was not chosen by its score. Vectors alone: the cosine of the vectors of text and option
@@ -14,8 +14,8 @@ import argparse
 import json
 import os
 import random
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -24,13 +24,12 @@ from pathlib import Path
 import numpy as np
 
 import bothways
+from benchmarks import measurements
+from benchmarks.figures import decide as decide_figures
 from bothways.inference.predictor import Predictor
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 COSINE_SCALE = 20.0
-RESAMPLES = 2000
-ALLOWED_ERROR = 0.05
-BINS = 10
 
 
 @dataclass(frozen=True)
@@ -106,44 +105,18 @@ def by_vectors(model: Predictor, rows: LabelSet) -> np.ndarray:
     return powers_NC / powers_NC.sum(1, keepdims=True)
 
 
-def calibration_error(best_N: np.ndarray, right_N: np.ndarray) -> float:
-    """The mean difference of confidence and accuracy over bins of confidence, weighted by their texts."""
-    bin_N = np.minimum((best_N * BINS).astype(int), BINS - 1)
-    parts = [bin_N == number for number in range(BINS)]
-    return float(sum(abs(best_N[part].mean() - right_N[part].mean()) * part.mean() for part in parts if part.any()))
-
-
-def automated(best_N: np.ndarray, right_N: np.ndarray) -> float:
-    """The largest share of the most certain answers of which at most ALLOWED_ERROR are wrong."""
-    order = np.argsort(-best_N, kind="stable")
-    errors = (~right_N[order]).cumsum() / np.arange(1, len(order) + 1)
-    allowed = np.flatnonzero(errors <= ALLOWED_ERROR)
-    return float((allowed[-1] + 1) / len(order)) if len(allowed) else 0.0
-
-
-def report(name: str, rows: LabelSet, probabilities_NC: np.ndarray) -> None:
-    right_N = np.array(rows.options)[probabilities_NC.argmax(1)] == np.array(rows.labels)
-    best_N = probabilities_NC.max(1)
-    draws = np.random.default_rng(0).integers(0, len(right_N), (RESAMPLES, len(right_N)))
-    low, high = np.percentile(right_N[draws].mean(1), [2.5, 97.5])
-    print(
-        f"  {name:16} {right_N.mean():6.1%} ({low:.1%} to {high:.1%}), calibration error "
-        f"{calibration_error(best_N, right_N):.3f}, {automated(best_N, right_N):.0%} at 5 % error",
-        flush=True,
-    )
-
-
-def measure(model: Predictor, name: str, number: int) -> None:
+def measure(model: Predictor, name: str, number: int) -> dict[str, np.ndarray]:
+    """The right option of each text of a set, and the probabilities of the options by both methods."""
     rows = SETS[name]().sample(number)
-    most = Counter(rows.labels).most_common(1)[0][1] / len(rows.labels)
-    print(f"{name}: {len(rows.texts)} texts, {len(rows.options)} options; most frequent {most:.1%}")
-    report("vectors alone", rows, by_vectors(model, rows))
-
+    arrays = {
+        f"{name}/gold": measurements.codes(rows.labels, rows.options),
+        f"{name}/vectors": by_vectors(model, rows).astype(np.float32),
+    }
     start = time.monotonic()
-    probabilities_NC = decided(model, rows)
+    arrays[f"{name}/decide"] = decided(model, rows).astype(np.float32)
     seconds = time.monotonic() - start
-    report("decide", rows, probabilities_NC)
-    print(f"  {1000 * seconds / len(rows.texts):.1f} ms a text")
+    print(f"{name}: {1000 * seconds / len(rows.texts):.1f} ms a text", flush=True)
+    return arrays
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -151,12 +124,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="bothways-en")
     parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
     parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--keep", action="store_true", help="write the probabilities to docs/measurements")
     options = parser.parse_args(arguments)
 
     model = bothways.load(options.model)
     print(f"{options.model}, {model.backend.computed_by}")
+    arrays: dict[str, np.ndarray] = {}
     for name in options.sets:
-        measure(model, name, options.rows)
+        arrays |= measure(model, name, options.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        kept = measurements.FOLDER if options.keep else Path(folder)
+        measurement = measurements.write("decide", arrays, model=options.model, seeds=[0], folder=kept)
+    print("\n".join(decide_figures.figures(measurement).tables["sets"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Why a text got its label: `model.explain` on SST-2, against planted words, deletions and integrated gradients.
 
-    python -m benchmarks.explain [--rows 1000] [--planted 200] [--texts 872] [--gradients 60] [--times 9] [--seed 0]
+    python -m benchmarks.explain [--rows 1000] [--planted 200] [--texts 872] [--gradients 60] [--times 9] [--keep]
 
 A linear head on the frozen packaged encoder is fitted on `rows` rows of train. Printed, of dev:
 
@@ -12,6 +12,8 @@ A linear head on the frozen packaged encoder is fitted on `rows` rows of train. 
   probability changes more by the former. Texts of fewer than six words are left out.
 - gradients: Spearman correlation of effects and integrated gradients (Sundararajan 2017) over the words of a text.
 - time: of `explain`, divided by the time of `embed` for the same variants of the texts, in turns.
+
+--keep: what was found of each text is written to docs/measurements.
 
 Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
@@ -32,6 +34,8 @@ import torch
 from scipy.stats import spearmanr
 
 import bothways
+from benchmarks import measurements
+from benchmarks.figures import explain as explain_figures
 from bothways.inference.explain import Variants
 from bothways.inference.explanation import Explanation, leave_out, word_cuts
 from bothways.inference.predictor import Predictor
@@ -56,6 +60,7 @@ def main() -> None:
     parser.add_argument("--gradients", type=int, default=60)
     parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     draw = random.Random(options.seed)
 
@@ -77,22 +82,30 @@ def measure(
 ) -> None:
     """Print the figures. obedient: the model with shortcuts."""
     texts = [text for text, _ in dev]
-    right = np.mean([one.label == label for one, (_, label) in zip(model.classify(texts), dev, strict=True)])
-    print(f"accuracy of {len(dev)} texts: {right:.1%}; {model.backend.computed_by}", flush=True)
+    found = {
+        "gold": np.array([LABELS.index(label) for _, label in dev], np.int16),
+        "predicted": measurements.codes([one.label for one in model.classify(texts)], LABELS),
+    }
 
-    planted, number = decisive(obedient, texts, options.planted, draw)
-    print(
-        f"planted: the decisive word is first in {share(are_first(obedient, planted))}; decisive in {number}",
-        flush=True,
-    )
+    planted, decides = decisive(obedient, texts, options.planted, draw)
+    found["decides"] = np.array(decides)
+    found["planted"] = np.array(are_first(obedient, planted))
     sentiment = [plant(text, draw.choice(SENTIMENT), draw) for text in draw.sample(texts, options.planted // 2)]
-    print(f"sentiment: the word is first in {share(are_first(model, sentiment))}", flush=True)
+    found["sentiment"] = np.array(are_first(model, sentiment))
 
     explained = model.explain(texts)
-    changes = deleted(model, explained, texts, draw)
-    print(f"deleted: the three top words change more than three random ones in {share(changes)}", flush=True)
-    print(f"gradients: mean Spearman {correlation(model, texts, explained, options.gradients, draw)}", flush=True)
-    print(f"time: explain / embed {ratio(model, draw.sample(texts, min(TIMED, len(texts))), options.times)}")
+    found["deleted"] = np.array(deleted(model, explained, texts, draw))
+    found["by size"] = np.array(deleted(model, explained, texts, random.Random(options.seed), by_size=True))
+    found["gradients"] = np.array(correlations(model, texts, explained, options.gradients, draw), np.float32)
+    time_ratio = ratio(model, draw.sample(texts, min(TIMED, len(texts))), options.times)
+
+    about = {"figures": {"explain / embed": time_ratio}, "measures": ["bothways/inference", "bothways/core"]}
+    with tempfile.TemporaryDirectory() as folder:
+        kept = measurements.FOLDER if options.keep else Path(folder)
+        seeds = [options.seed]
+        measurement = measurements.write("explain", found, model="bothways-en", seeds=seeds, folder=kept, **about)
+    values = explain_figures.figures(measurement).values
+    print(model.backend.computed_by, *(f"{name:20} {value:.3f}" for name, value in values.items()), sep="\n")
 
 
 def read(split: str) -> list[tuple[str, str]]:
@@ -110,15 +123,6 @@ def fit(rows: Iterable[tuple[str, str]], folder: Path) -> Predictor:
     table.write_text("\n".join(lines), encoding="utf-8")
     run_task(Classify(train=table, out=folder / "run", baselines=False, learning_rate=0.0))
     return bothways.load(folder / "run")
-
-
-def share(values: Sequence[bool]) -> str:
-    """A share with its 95 % interval (Wilson 1927)."""
-    n, z = len(values), 1.96
-    p = float(np.mean(values))
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return f"{p:.1%} ({middle - half:.1%} to {middle + half:.1%}) of {n}"
 
 
 # --- planted words ----------------------------------------------------------------------------------------------------
@@ -150,17 +154,21 @@ def with_shortcuts(rows: Iterable[tuple[str, str]], draw: random.Random) -> list
     return changed
 
 
-def decisive(model: Predictor, texts: Sequence[str], number: int, draw: random.Random) -> tuple[list[PlantedText], str]:
-    """The first texts in which a shortcut decides, and of how many it did."""
+def decisive(
+    model: Predictor, texts: Sequence[str], number: int, draw: random.Random
+) -> tuple[list[PlantedText], list[bool]]:
+    """The first texts in which a shortcut decides, and for each text that was tried whether it does."""
     found = []
+    decides = []
     tried = draw.sample(texts, min(2 * number, len(texts)))
     for text in tried:
         place = draw.random()
         versions = {word: plant(text, word, random.Random(place)) for word in SHORTCUTS}
         labels = [one.label for one in model.classify([one.text for one in versions.values()])]
-        if labels == [*SHORTCUTS.values()]:
+        decides.append(labels == [*SHORTCUTS.values()])
+        if decides[-1]:
             found.append(versions[draw.choice([*SHORTCUTS])])
-    return found[:number], share([True] * len(found) + [False] * (len(tried) - len(found)))
+    return found[:number], decides
 
 
 def are_first(model: Predictor, planted: Sequence[PlantedText]) -> list[bool]:
@@ -172,11 +180,19 @@ def are_first(model: Predictor, planted: Sequence[PlantedText]) -> list[bool]:
 
 
 def deleted(
-    model: Predictor, explained: Sequence[Explanation], texts: Sequence[str], draw: random.Random
+    model: Predictor,
+    explained: Sequence[Explanation],
+    texts: Sequence[str],
+    draw: random.Random,
+    by_size: bool = False,
 ) -> list[bool]:
-    """Whether the top words, left out together, change the probability of the label more than random words."""
+    """Whether the top words, left out together, change the probability of the label more than random words.
+
+    by_size: the words of the largest effects whatever their sign, instead of those that support the label most.
+    """
     rows = [row for row, one in enumerate(explained) if len(one.words) >= 2 * DELETED]
-    shorter = [leave_out(texts[row], explained[row].top(DELETED)) for row in rows]
+    top = [explained[row].by_size[:DELETED] if by_size else explained[row].top(DELETED) for row in rows]
+    shorter = [leave_out(texts[row], words) for row, words in zip(rows, top, strict=True)]
     shorter += [leave_out(texts[row], draw.sample(explained[row].words, DELETED)) for row in rows]
     found = model.classify(shorter)
     changes = []
@@ -190,10 +206,10 @@ def deleted(
 # --- integrated gradients ---------------------------------------------------------------------------------------------
 
 
-def correlation(
+def correlations(
     model: Predictor, texts: Sequence[str], explained: Sequence[Explanation], number: int, draw: random.Random
-) -> str:
-    """The mean rank correlation of effects and integrated gradients, with its standard deviation."""
+) -> list[float]:
+    """The rank correlation of effects and integrated gradients in each of so many texts."""
     rows = [row for row, one in enumerate(explained) if len(one.words) >= 2 * DELETED]
     values = []
     for row in draw.sample(rows, min(number, len(rows))):
@@ -202,8 +218,7 @@ def correlation(
         gradients_W = integrated_gradients(model, texts[row], model.labels.index(label))
         effects_W = [word.effect for word in explained[row].words]
         values.append(spearmanr(gradients_W, effects_W).statistic)
-    error = np.std(values) / np.sqrt(len(values))
-    return f"{np.mean(values):.3f} (standard error {error:.3f}, quartiles {np.quantile(values, [0.25, 0.75]).round(2)})"
+    return values
 
 
 def integrated_gradients(model: Predictor, text: str, label: int, steps: int = STEPS) -> list[float]:
@@ -250,8 +265,8 @@ def integrated_gradients(model: Predictor, text: str, label: int, steps: int = S
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def ratio(model: Predictor, texts: Sequence[str], times: int) -> str:
-    """The seconds of `explain`, divided by the seconds of `embed` for the same variants, in turns."""
+def ratio(model: Predictor, texts: Sequence[str], times: int) -> list[float]:
+    """The seconds of `explain`, divided by the seconds of `embed` for the same variants, in turns: their quartiles."""
     variants = [variant for text in texts for variant in Variants.of(text, None).texts]
     model.explain(texts)
     ratios = []
@@ -265,12 +280,7 @@ def ratio(model: Predictor, texts: Sequence[str], times: int) -> str:
                 model.embed(variants)
             seconds[name] = time.perf_counter() - begun
         ratios.append(seconds["explain"] / seconds["embed"])
-    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    per_text = 1000 * seconds["explain"] / len(texts)
-    return (
-        f"{middle:.3f} (median of {times}, quartiles {low:.3f} and {high:.3f}); {len(variants):,} variants of "
-        f"{len(texts)} texts, {per_text:.0f} ms a text"
-    )
+    return [round(float(value), 3) for value in np.quantile(ratios, [0.25, 0.5, 0.75])]
 
 
 if __name__ == "__main__":

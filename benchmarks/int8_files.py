@@ -15,9 +15,10 @@ import onnxruntime
 
 import bothways
 from benchmarks.embedding_students import sts_benchmark
-from benchmarks.english import SCIFACT_TOKENS, ndcg_by_query
+from benchmarks.english import SCIFACT_TOKENS
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA
+from benchmarks.search import cosine_rows, measure
 from bothways.tasks.embed.scoring import pair_scores
 from bothways.text.data.beir import BeirDataset
 
@@ -56,7 +57,8 @@ def main() -> None:
     first, second, gold = sts_benchmark()
     cosines = (model.embed(first) * model.embed(second)).sum(1)
     print("STS-B", pair_scores(gold, cosines.tolist(), [*zip(first, second, strict=True)])["spearman"], flush=True)
-    print("SciFact", ndcg_by_query(model, BeirDataset.read(DATA / "retrieval/beir-scifact"), {}))
+    scifact = BeirDataset.read(DATA / "retrieval/beir-scifact")
+    measure(scifact, {"SciFact": cosine_rows(model.embed, scifact)})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Texts of none of the classes: how many are refused where 95 % of the texts of the classes are kept.
 
-    python -m benchmarks.out_of_scope [--rows 10] [--seed 0] [--train]
+    python -m benchmarks.out_of_scope [--rows 10] [--seed 0] [--train] [--keep]
 
 CLINC150 (Larson 2019): 150 intents, `rows` texts of each, the encoder frozen (with --train as `finetune` does by
 default); 4,500 texts of the intents and 1,000 of none of them. Printed: accuracy of the texts of the intents; by score,
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 import bothways
+from benchmarks import measurements
+from benchmarks.figures import out_of_scope as scope_figures
 from bothways.settings import Classify
 from bothways.tasks.novelty import stored_scope
 from bothways.training.finetuning.finetune import run as run_task
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="write the scores to docs/measurements")
     options = parser.parse_args()
 
     splits = json.loads((DATA / "clinc150" / "data_full.json").read_text(encoding="utf-8"))
@@ -51,19 +53,22 @@ def main() -> None:
 
     inside, gold = zip(*splits["test"], strict=True)
     outside = [text for text, _ in splits["oos_test"]]
-    predictions = model.classify(inside)
-    right = np.mean([one.label == label for one, label in zip(predictions, gold, strict=True)])
-    print(f"accuracy of {len(inside):,} texts of the intents: {right:.1%}")
+    names = sorted({*gold})
+    arrays = {
+        "gold": measurements.codes(gold, names),
+        "predicted": measurements.codes([one.label for one in model.classify(inside)], names),
+    }
+    for name, (kept_N, refused_M) in scores(model, [row["text"] for row in rows], [*inside], outside).items():
+        arrays[f"inside/{name}"] = kept_N.astype(np.float32)
+        arrays[f"outside/{name}"] = refused_M.astype(np.float32)
+    for name, texts in (("inside", [*inside]), ("outside", outside)):
+        arrays[f"{name} kept"] = np.array([one.is_like_training for one in model.classify(texts, in_scope=KEPT)])
 
-    scores_of = scores(model, [row["text"] for row in rows], [*inside], outside)
-    print(f"{'score':24} refused outside   AUROC   ({KEPT:.0%} kept inside)")
-    for name, (kept_N, refused_M) in scores_of.items():
-        least = np.quantile(kept_N, 1 - KEPT)
-        print(f"{name:24} {np.mean(refused_M < least):15.1%}   {auroc(kept_N, refused_M):.4f}")
-    kept, refused = (
-        np.mean([one.is_like_training for one in model.classify(texts, in_scope=KEPT)]) for texts in (inside, outside)
-    )
-    print(f"in_scope={KEPT}: {kept:.1%} kept inside, {1 - refused:.1%} refused outside")
+    about = "out-of-scope-trained" if options.train else "out-of-scope"
+    with tempfile.TemporaryDirectory() as folder:
+        kept = measurements.FOLDER if options.keep else Path(folder)
+        measurement = measurements.write(about, arrays, model="bothways-en", seeds=[options.seed], folder=kept)
+    print("\n".join(scope_figures.figures(measurement).tables["scores"]))
 
 
 def draw(rows: list[list[str]], number: int, seed: int) -> list[dict[str, str]]:
@@ -102,12 +107,6 @@ def unit_vectors(model: bothways.Predictor, texts: list[str]) -> tuple[np.ndarra
     """The vectors that the head reads, scaled to length 1 and as they are."""
     states_NH = np.concatenate([part for _, part in model.backend.scored_vectors("classes", texts, None, {})])
     return states_NH / np.linalg.norm(states_NH, axis=1, keepdims=True), states_NH
-
-
-def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
-    """The probability that a text inside has a higher score than one outside."""
-    ranks = rankdata(np.concatenate([inside, outside]))[: len(inside)]
-    return float((ranks.mean() - (len(inside) + 1) / 2) / len(outside))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,10 @@
 import numpy as np
 
 from benchmarks.figures.rankings import ndcg
-from benchmarks.figures.scores import Figures, Stated, share
+from benchmarks.figures.scores import Figures, Stated, share, with_bounds
 from benchmarks.measurements import Measurement
 from bothways.measure.metrics import perplexity
 from bothways.tasks.embed.scoring import pair_scores
-
-
-def with_bounds(name: str, stated: Stated, scale: float = 1.0) -> dict[str, float]:
-    """The value, and the bounds of its interval under NAME.low and NAME.high."""
-    return {name: scale * stated.value, f"{name}.low": scale * stated.low, f"{name}.high": scale * stated.high}
 
 
 def vectors(measurement: Measurement) -> Figures:

@@ -24,11 +24,12 @@ class Figures:
 
 @dataclass(frozen=True)
 class Stated:
-    """A score and its 95 % interval, as fractions."""
+    """A score and its 95 % interval, as fractions. number: the rows that it is measured on."""
 
     value: float
     low: float
     high: float
+    number: int = 0
 
     def percent(self) -> str:
         return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
@@ -56,7 +57,12 @@ def of_labels(gold: np.ndarray, predicted: Sequence[np.ndarray], metric: str = "
 def share(is_right: np.ndarray) -> Stated:
     """A proportion, with its Wilson interval."""
     low, high = wilson_interval(int(is_right.sum()), len(is_right))
-    return Stated(float(is_right.mean()), low, high)
+    return Stated(float(is_right.mean()), low, high, len(is_right))
+
+
+def with_bounds(name: str, stated: Stated, scale: float = 1.0) -> dict[str, float]:
+    """The value, and the bounds of its interval under NAME.low and NAME.high."""
+    return {name: scale * stated.value, f"{name}.low": scale * stated.low, f"{name}.high": scale * stated.high}
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
