@@ -24,7 +24,7 @@ ORDER := $(if $(SEED),--randomly-seed=$(SEED))
 # Compiled files are kept, whatever the user's shell says: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-fast english gpu gpu-wheels soak check docs clean
+.PHONY: install demo test test-fast english gpu gpu-wheels soak check figures docs clean
 
 install: $(VENV)/installed
 
@@ -93,6 +93,10 @@ check: $(VENV)/installed-tests
 $(VENV)/installed-docs: $(VENV)/installed
 	@$(INSTALL) --editable '.[docs]' $(SHOWN)
 	@touch $@
+
+# Computes the scores of README.md and docs/RESULTS.md from docs/measurements, and fails where a page says another number.
+figures: $(VENV)/installed
+	$(BIN)/python -m benchmarks.figures
 
 # The site, in build/docs/index.html. Needs no network once the packages are there; a broken link is an error.
 docs: $(VENV)/installed-docs

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import few_examples
+from benchmarks.figures import decide, english, explain, few_examples, out_of_scope, search
 from benchmarks.figures.pages import (
     PageTable,
     lines_with,
@@ -30,6 +30,14 @@ from benchmarks.measurements import FOLDER, MOST_BYTES, ROOT, Measurement, git, 
 
 MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
     "few-examples": few_examples.figures,
+    "english-vectors": english.vectors,
+    "english-words": english.words,
+    "english-next": english.next_sentence,
+    "english-fills": english.fills,
+    "search": search.figures,
+    "decide": decide.figures,
+    "out-of-scope": out_of_scope.figures,
+    "explain": explain.figures,
 }
 COVERED = "computed: each row is a sentence of pages.toml, or named there"
 
