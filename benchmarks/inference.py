@@ -11,6 +11,7 @@ sides. Other libraries use the fastest of several batch sizes on 256 texts; all 
 text of a batch (benchmarks/speed/peers.py has the setups). Speeds are medians over rounds; "ours is faster" is the
 median of the ratios to the first side within each round. Cosines are to sentence-transformers in float32. Peak
 memory is the peak resident memory of a process. Start is the time from the start of a process to its first vector.
+--keep NAME writes the seconds of each round to docs/measurements/NAME.json.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks import measurements
 from benchmarks.inference_side import OURS, Answer, Side, Worker, started, usable
 from benchmarks.inference_texts import texts_of, texts_of_length, tokenizer
 
@@ -33,7 +35,8 @@ LATENCIES = (16, 128)  # tokens
 Entry = TypeVar("Entry")
 
 
-def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) -> None:
+def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) -> Answer:
+    """Print a set's speeds; the texts per second of each side in each round."""
     rows = min(options.rows or SETS[name], SETS[name])
     texts = texts_of(name, rows * options.rounds)
     files = [
@@ -65,6 +68,7 @@ def throughput(name: str, sides: Sequence[Side], options: argparse.Namespace) ->
             f"{lowest:.6f} {mean:.6f} {peak[side]:6,.0f}",
             flush=True,
         )
+    return {side: [round(rows / one, 1) for one in times] for side, times in seconds.items()}
 
 
 def rounds_of(
@@ -95,7 +99,9 @@ def cosines_of(name: str, sides: Sequence[str], files: Path) -> dict[str, tuple[
     return {side: (float(values.min()), float(values.mean())) for side, values in cosines.items()}
 
 
-def latency(sides: Sequence[Side], options: argparse.Namespace) -> None:
+def latency(sides: Sequence[Side], options: argparse.Namespace) -> Answer:
+    """Print the latency of one text; for each length and side the median milliseconds of each round."""
+    medians: Answer = {}
     print(f"\nlatency of one text, milliseconds, {options.rounds} x {options.calls} calls; spread: the rounds' medians")
     print(f"{'side':30} {'tokens':>6} {'p50':>8} {'p95':>8} {'p99':>8} {'spread':>14} {'ours takes':>11}")
     with ExitStack() as stack:
@@ -109,6 +115,9 @@ def latency(sides: Sequence[Side], options: argparse.Namespace) -> None:
                 for side in order(list(workers), turn):
                     seconds[side].append(workers[side](ask="one by one", texts=file)["seconds"])
             print_latency(tokens, seconds)
+            for side, rounds in seconds.items():
+                medians[f"{tokens} tokens, {side}"] = [round(1e3 * statistics.median(calls), 3) for calls in rounds]
+    return medians
 
 
 def print_latency(tokens: int, seconds: dict[str, list[list[float]]]) -> None:
@@ -124,8 +133,8 @@ def print_latency(tokens: int, seconds: dict[str, list[list[float]]]) -> None:
         )
 
 
-def start(sides: Sequence[Side], options: argparse.Namespace) -> None:
-    """From the start of a process to its first vector, with its files in the file cache."""
+def start(sides: Sequence[Side], options: argparse.Namespace) -> Answer:
+    """From the start of a process to its first vector, with its files in the file cache; the seconds of each round."""
     answers: dict[str, list[tuple[float, Answer]]] = {side.name: [] for side in sides}
     for turn in range(options.rounds):
         for side in order(sides, turn):
@@ -140,6 +149,7 @@ def start(sides: Sequence[Side], options: argparse.Namespace) -> None:
             f"{resident:9,.0f} {peak:7,.0f}",
             flush=True,
         )
+    return {name: [round(one, 3) for one, _ in runs] for name, runs in answers.items()}
 
 
 def order(sides: Sequence[Entry], turn: int) -> list[Entry]:
@@ -173,6 +183,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--int8", default="", help="output directory of bothways quantize")
     parser.add_argument("--files", type=Path, help="directory that keeps converted models for the next run")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 200 texts and 20 calls")
+    parser.add_argument("--keep", metavar="NAME", help="write the figures to docs/measurements/NAME.json")
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.rows = options.rows or (200 if options.quick else None)
@@ -188,11 +199,18 @@ def main() -> None:
         template = Side("", str(options.files), options.int8, options.longest, options.threads, options.device)
         sides = usable(options.sides or all_sides(options.device), template)
         print(f"{options.threads} threads, {options.device}; medians of {options.rounds}", flush=True)
-        measures: dict[str, Callable[[Sequence[Side], argparse.Namespace], None]] = {
+        measures: dict[str, Callable[[Sequence[Side], argparse.Namespace], Answer]] = {
             **{name: partial(throughput, name) for name in SETS}, "latency": latency, "start": start,
         }  # fmt: skip
-        for name in options.only:
-            measures[name](sides, options)
+        figures = {name: measures[name](sides, options) for name in options.only}
+    if options.keep:
+        measurements.write(
+            options.keep,
+            {},
+            model="all-MiniLM-L6-v2",
+            measures=["bothways/core", "bothways/inference/backends", "bothways/text/tokenizer"],
+            figures=figures,
+        )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import measurements
 from benchmarks.inference_side import last_line
 
 ROOT = Path(__file__).parent.parent
@@ -227,6 +228,7 @@ def main() -> None:
     parser.add_argument("--vocab", default=str(DATA / "vocab" / "bert-base-uncased" / "vocab.txt"))
     parser.add_argument("--cut", type=int, help="read only so many characters of a paragraph: short texts")
     parser.add_argument("--checkout", type=Path, help="folder of another checkout")
+    parser.add_argument("--keep", metavar="NAME", help="write the speeds to docs/measurements/NAME.json")
     options = parser.parse_args()
 
     import bothways
@@ -256,6 +258,18 @@ def main() -> None:
         f"{len(texts):,} texts, {megabytes:.1f} MB, {tokens:,} tokens; median (lowest to highest) of {options.rounds}"
     )
     print_table(answers, megabytes)
+    if options.keep:
+        measurements.write(
+            options.keep,
+            {},
+            model="the vocabulary of bert-base-uncased",
+            measures=["bothways/core", "bothways/text/tokenizer"],
+            figures={
+                f"{side.name}, {kind}, MB/s": [round(megabytes / answer[kind], 2) for answer in rounds]
+                for side, rounds in answers.items()
+                for kind in ("cold", "warm")
+            },
+        )
     if checkout:
         print_gain(answers, checkout, len(texts))
 
