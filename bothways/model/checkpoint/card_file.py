@@ -1,6 +1,7 @@
 """README.md in the directory of a model: the card that the Hugging Face hub shows. A file that we did not write stays
 as it is."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bothways.base.io import read_text, write_atomic
@@ -26,3 +27,11 @@ def write_card(text: str, directory: Path, *, replaced: Path) -> None:
     if not is_written_by_us(replaced / CARD):
         text = read_text(replaced / CARD)
     write_atomic(directory / CARD, text)
+
+
+def fenced(language: str, *lines: str) -> Iterator[str]:
+    """A block of code of a card, with an empty line before it."""
+    yield ""
+    yield f"```{language}"
+    yield from lines
+    yield "```"

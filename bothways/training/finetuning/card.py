@@ -13,7 +13,7 @@ from typing import Any
 
 from bothways import pretrained
 from bothways.base.errors import format_count, shorten
-from bothways.model.checkpoint.card_file import MARK, MODEL
+from bothways.model.checkpoint.card_file import MARK, MODEL, fenced
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import MULTI_LABEL, WORDS
 from bothways.model.checkpoint.directory import Directory
@@ -420,10 +420,3 @@ def interval(ends: tuple[float, float] | None) -> str:
 
 def points(ends: tuple[float, float] | None) -> str:
     return f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" if ends else ""
-
-
-def fenced(language: str, *lines: str) -> Iterator[str]:
-    yield ""
-    yield f"```{language}"
-    yield from lines
-    yield "```"

@@ -16,6 +16,7 @@ from bothways.model.checkpoint import checkpoint
 from bothways.model.checkpoint.description import METADATA_FILE, read_metadata
 from bothways.settings.fields import AnyPath
 from bothways.training.distributed import Processes
+from bothways.training.pretraining.card import card_of
 from bothways.training.pretraining.heldout import HeldOut, next_sentence_verdict, on_plateau
 from bothways.training.pretraining.initial_model import copy_to_global_projections
 from bothways.training.pretraining.modules import ReplacedTokenModel
@@ -155,7 +156,9 @@ def finish(setup: PretrainingSetup, run: Run, processes: Processes) -> Pretraini
         copy_to_global_projections(setup.initial.model)
     model_directory = run.directory / "model"
     trained = replace(setup.initial, metadata={**run.origin, "heldout": figures})
-    checkpoint.save(trained, model_directory)
+    last = run.metrics()[-1]
+    card = card_of(trained, figures=figures, steps=run.metadata["steps"], tokens=last["tokens"])
+    checkpoint.save(trained, model_directory, card=card)
 
     curves = draw_curves(run.metrics(), title=setup.title, levels=baseline_levels(figures))
     curves.write(run.directory / "curves.svg")

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import shutil
+import socket
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 
 import bothways
 from bothways.base.errors import InputError
@@ -18,6 +21,7 @@ from bothways.base.log import messages_to
 from bothways.cli import info
 from bothways.evaluation import evaluate
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.card_file import CARD, MARK, MODEL
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Pretrain
 from bothways.text.corpus.documents import Corpus, documents
@@ -104,8 +108,14 @@ def test_a_run_leaves_a_model_its_metrics_its_curves_and_how_it_was_made(result)
     names = {entry.name for entry in result.directory.iterdir()}
     assert names == {"bothways.json", "checkpoints", "curves.svg", "metrics.jsonl", "model", "tokenizer"}
     assert {entry.name for entry in result.model_directory.iterdir()} == {
-        "bothways.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
-    }  # fmt: skip
+        "README.md",
+        "bothways.json",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
 
 
 def test_metrics_have_a_row_per_step_with_the_documented_keys(rows):
@@ -173,6 +183,30 @@ def test_the_metadata_records_settings_versions_and_data(made, result, settings)
     beside = json.loads((result.model_directory / "bothways.json").read_text(encoding="utf-8"))
     assert beside["heldout"] == made["heldout"] and beside["data"] == made["data"]
     assert "status" not in beside  # a model has none
+
+
+def test_the_card_has_sizes_and_held_out_scores_and_names_no_place(result, rows, made, settings):
+    card = (result.model_directory / CARD).read_text(encoding="utf-8")
+    assert MARK in card.splitlines()
+    assert yaml.safe_load(card.split("---\n")[1])["pipeline_tag"] == "fill-mask"
+
+    assert f"{made['parameters']:,}" in card
+    assert f"{rows[-1]['tokens']:,} tokens in {made['steps']:,} steps" in card
+    assert f"| masked words, perplexity | {result.figures['perplexity']:,.1f} |" in card
+    low, high = result.figures["next_sentence_accuracy_interval"]
+    assert f"{100 * low:.1f} % to {100 * high:.1f} %" in card
+
+    # Neither the files of the text nor the directory of the run, nor the machine.
+    for name in (settings.out.parent.name, settings.corpus[0].name, settings.heldout[0].name, socket.gethostname()):
+        assert name not in card
+
+
+def test_the_code_of_the_card_runs(result, capsys):
+    card = (result.model_directory / CARD).read_text(encoding="utf-8").replace(MODEL, str(result.model_directory))
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, {})
 
 
 def test_sizes_are_logged(result, messages):
