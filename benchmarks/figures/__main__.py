@@ -38,6 +38,7 @@ MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
     "decide": decide.figures,
     "out-of-scope": out_of_scope.figures,
     "explain": explain.figures,
+    "explain-time": explain.time,
 }
 COVERED = "computed: each row is a sentence of pages.toml, or named there"
 

@@ -27,11 +27,15 @@ def figures(measurement: Measurement) -> Figures:
     values["gradients.error"] = float(correlations.std() / np.sqrt(len(correlations)))
     values["gradients.low"], values["gradients.high"] = np.quantile(correlations, [0.25, 0.75]).tolist()
     values["gradients.texts"] = float(len(correlations))
-    ratios = measurement.about["figures"]["explain / embed"]
-    values["time.low"], values["time"], values["time.high"] = ratios
 
     rows = [
         [text, str(shares[name].number), f"{shares[name].percent()} %"]
         for text, name in ((PLANTED, "planted"), (SENTIMENT, "sentiment"), (DELETED, "deleted"))
     ]
     return Figures(values, {"shares": markdown(["measured", "texts", "share (95 % interval)"], rows)})
+
+
+def time(measurement: Measurement) -> Figures:
+    ratios = measurement.about["figures"]["explain / embed"]
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75]).tolist()
+    return Figures({"ratio": middle, "low": low, "high": high, "turns": float(len(ratios))}, {})
