@@ -12,10 +12,11 @@ import argparse
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import decide, english, explain, few_examples, out_of_scope, search
+from benchmarks.figures import decide, english, explain, few_examples, out_of_scope
 from benchmarks.figures.pages import (
     PageTable,
     lines_with,
@@ -34,7 +35,6 @@ MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
     "english-words": english.words,
     "english-next": english.next_sentence,
     "english-fills": english.fills,
-    "search": search.figures,
     "decide": decide.figures,
     "out-of-scope": out_of_scope.figures,
     "explain": explain.figures,
@@ -43,6 +43,7 @@ MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
 COVERED = "computed: each row is a sentence of pages.toml, or named there"
 
 
+@cache
 def computed() -> tuple[dict[str, float], dict[str, Table]]:
     """All values and all tables, by MEASUREMENT/NAME."""
     values: dict[str, float] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bothways.measure.metrics import classification, classification_intervals, wilson_interval
+from bothways.measure.metrics import classification, classification_intervals, mean_intervals, wilson_interval
 
 Table = list[str]
 
@@ -50,7 +50,12 @@ def of_labels(gold: np.ndarray, predicted: Sequence[np.ndarray], metric: str = "
     rows = [*range(len(gold))] * len(predicted)
 
     value = classification(gold_M, predicted_M)[metric]
-    low, high = classification_intervals(gold_M, predicted_M, groups=rows if len(predicted) > 1 else None)[metric]
+    if metric == "accuracy" and len(predicted) > 1:
+        # The mean of what is right, as `classification_intervals` has it, without the resamples of each class.
+        right_M = [float(a == b) for a, b in zip(gold_M, predicted_M, strict=True)]
+        low, high = mean_intervals({metric: right_M}, rows)[metric]
+    else:
+        low, high = classification_intervals(gold_M, predicted_M, groups=rows if len(predicted) > 1 else None)[metric]
     return Stated(value, low, high)
 
 

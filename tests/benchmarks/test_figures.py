@@ -98,11 +98,13 @@ def test_scores_of_several_draws_are_those_of_the_package_with_rows_resampled_to
     gold = generator.integers(0, 3, 90)
     draws = [np.where(generator.random(90) < 0.7, gold, generator.integers(0, 3, 90)) for _ in range(2)]
 
-    stated = scores.of_labels(gold, draws, "f1_macro")
-
-    whole, predicted = np.tile(gold, 2).tolist(), np.concatenate(draws).tolist()
-    assert stated.value == classification(whole, predicted)["f1_macro"]
-    assert (stated.low, stated.high) == classification_intervals(whole, predicted, groups=[*range(90)] * 2)["f1_macro"]
+    whole = np.tile(gold, 2).tolist()
+    predicted = np.concatenate(draws).tolist()
+    bounds = classification_intervals(whole, predicted, groups=[*range(90)] * 2)
+    for metric in ("f1_macro", "accuracy"):
+        stated = scores.of_labels(gold, draws, metric)
+        assert stated.value == classification(whole, predicted)[metric]
+        assert (stated.low, stated.high) == pytest.approx(bounds[metric], abs=1e-12)
 
 
 def test_a_measurement_is_read_as_it_was_written_and_names_no_folder_of_the_machine(tmp_path, monkeypatch):
