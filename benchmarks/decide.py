@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,9 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arrays: dict[str, np.ndarray] = {}
     for name in options.sets:
         arrays |= measure(model, name, options.rows)
-    with tempfile.TemporaryDirectory() as folder:
-        kept = measurements.FOLDER if options.keep else Path(folder)
-        measurement = measurements.write("decide", arrays, model=options.model, seeds=[0], folder=kept)
+    folder = measurements.FOLDER if options.keep else None
+    measurement = measurements.write("decide", arrays, model=options.model, seeds=[0], folder=folder)
     print("\n".join(decide_figures.figures(measurement).tables["sets"]))
 
 

@@ -82,7 +82,8 @@ def held_out(model: Predictor, pairs: Any, most: int) -> HeldOut:
 def words(path: str, out: Path) -> Arrays:
     """The loss of each masked word, and whether it is the first guess."""
     model = bothways.load(path)
-    losses, right = [], []
+    losses = []
+    right = []
     with torch.inference_mode():
         for batch in held_out(model, "none", WINDOWS).batches:
             assert batch.masked_positions is not None and batch.masked_labels is not None
@@ -97,7 +98,8 @@ def next_sentence(path: str, out: Path) -> Arrays:
     """Whether each pair belongs together, and whether the model says so."""
     model = bothways.load(path)
     texts = held_out(model, "next", PAIRS)
-    predicted, gold = [], []
+    predicted = []
+    gold = []
     with torch.inference_mode():
         for batch in texts.batches:
             outputs = texts.objective.forward(model.module, batch)
@@ -109,7 +111,8 @@ def next_sentence(path: str, out: Path) -> Arrays:
 
 def fills(path: str, out: Path) -> Arrays:
     """For ten sentences, the place of the first right word among 50 guesses; -1 if none is right."""
-    model, places = bothways.load(path), []
+    model = bothways.load(path)
+    places = []
     for text, right in FILLS.items():
         tokens = [guess.token for guess in model.fill(text, top=50)[0]]
         print(f"  {text} {', '.join(tokens[:3])}")

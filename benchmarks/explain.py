@@ -102,10 +102,8 @@ def measure(
     found["by size"] = np.array(deleted(model, explained, texts, random.Random(options.seed), by_size=True))
     found["gradients"] = np.array(correlations(model, texts, explained, options.gradients, draw), np.float32)
 
-    with tempfile.TemporaryDirectory() as folder:
-        kept = measurements.FOLDER if options.keep else Path(folder)
-        seeds = [options.seed]
-        measurement = measurements.write("explain", found, model="bothways-en", seeds=seeds, folder=kept)
+    folder = measurements.FOLDER if options.keep else None
+    measurement = measurements.write("explain", found, model="bothways-en", seeds=[options.seed], folder=folder)
     values = explain_figures.figures(measurement).values
     print(model.backend.computed_by, *(f"{name:20} {value:.3f}" for name, value in values.items()), sep="\n")
 

@@ -54,7 +54,7 @@ def write(
     model: str,
     seeds: Sequence[int] = (),
     measures: Sequence[str] = (),
-    folder: Path = FOLDER,
+    folder: Path | None = FOLDER,
     **others: Any,
 ) -> Measurement:
     """Write a measurement, with the command of this process, the commit, the date and the machine.
@@ -64,7 +64,7 @@ def write(
     model: the models that predicted.
     seeds: of all random choices; empty if there are none.
     measures: files and folders of the repository whose change could change a figure of speed.
-    folder: where the files are written.
+    folder: where the files are written; None: nowhere.
     others: further fields of NAME.json, such as the names of the labels, or figures of speed.
     """
     about = {
@@ -77,11 +77,15 @@ def write(
         **({"measures": [*measures]} if measures else {}),
         **others,
     }
+    measurement = Measurement(name, about, dict(arrays))
+    if folder is None:
+        return measurement
+
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if arrays:
         np.savez_compressed(folder / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
-    return Measurement(name, about, dict(arrays))
+    return measurement
 
 
 def codes(labels: Sequence[str | None], names: Sequence[str]) -> np.ndarray:

@@ -64,10 +64,9 @@ def main() -> None:
     for name, texts in (("inside", [*inside]), ("outside", outside)):
         arrays[f"{name} kept"] = np.array([one.is_like_training for one in model.classify(texts, in_scope=KEPT)])
 
-    about = "out-of-scope-trained" if options.train else "out-of-scope"
-    with tempfile.TemporaryDirectory() as folder:
-        kept = measurements.FOLDER if options.keep else Path(folder)
-        measurement = measurements.write(about, arrays, model="bothways-en", seeds=[options.seed], folder=kept)
+    name = "out-of-scope-trained" if options.train else "out-of-scope"
+    kept_in = measurements.FOLDER if options.keep else None
+    measurement = measurements.write(name, arrays, model="bothways-en", seeds=[options.seed], folder=kept_in)
     print("\n".join(scope_figures.figures(measurement).tables["scores"]))
 
 

@@ -36,7 +36,10 @@ class PageTable:
 def tables_of(text: str) -> Iterator[PageTable]:
     """The tables of a page, in order. Blocks of code are no tables."""
     lines = text.split("\n")
-    heading, source, in_code, index = "", "", False, 0
+    heading = ""
+    source = ""
+    in_code = False
+    index = 0
     while index < len(lines):
         line = lines[index]
         if line.startswith("```"):
@@ -50,7 +53,8 @@ def tables_of(text: str) -> Iterator[PageTable]:
             while end < len(lines) and lines[end].startswith("|"):
                 end += 1
             yield PageTable(heading, index + 1, lines[index:end], source)
-            source, index = "", end
+            source = ""
+            index = end
             continue
         index += 1
 

@@ -1,7 +1,7 @@
 """README.md in the directory of a model: the card that the Hugging Face hub shows. A file that we did not write stays
 as it is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bothways.base.io import read_text, write_atomic
@@ -27,6 +27,14 @@ def write_card(text: str, directory: Path, *, replaced: Path) -> None:
     if not is_written_by_us(replaced / CARD):
         text = read_text(replaced / CARD)
     write_atomic(directory / CARD, text)
+
+
+def card_text(front_matter: Iterable[str], title: str, sections: Mapping[str, Iterable[str]]) -> str:
+    """A card: front matter first, then our mark, then the lines of each section."""
+    lines = ["---", *front_matter, "---", MARK, "", f"# {title}"]
+    for name, content in sections.items():
+        lines += ["", f"## {name}", "", *content]
+    return "\n".join(lines) + "\n"
 
 
 def fenced(language: str, *lines: str) -> Iterator[str]:

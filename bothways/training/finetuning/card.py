@@ -13,7 +13,7 @@ from typing import Any
 
 from bothways import pretrained
 from bothways.base.errors import format_count, shorten
-from bothways.model.checkpoint.card_file import MARK, MODEL, fenced
+from bothways.model.checkpoint.card_file import MODEL, card_text, fenced
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import MULTI_LABEL, WORDS
 from bothways.model.checkpoint.directory import Directory
@@ -125,7 +125,7 @@ class ModelCard:
     of_all_rows: bool = False
 
     def text(self) -> str:
-        """The card. Front matter first, then our mark, then sections."""
+        """The card."""
         sections = {
             "What it is": self._what(),
             "Data": self._data(),
@@ -134,10 +134,7 @@ class ModelCard:
             "How to load it": self._loading(),
             "Licence": self._licence(),
         }
-        lines = ["---", *self._front_matter(), "---", MARK, "", f"# {self._title()}"]
-        for title, content in sections.items():
-            lines += ["", f"## {title}", "", *content]
-        return "\n".join(lines) + "\n"
+        return card_text(self._front_matter(), self._title(), sections)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 

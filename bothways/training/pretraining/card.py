@@ -4,11 +4,12 @@ It has what the run knows: sizes, numbers of steps and tokens, held-out scores, 
 has no text, no path, and no name of a machine or a person. The same model has the same card, byte for byte.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.model.checkpoint.card_file import MARK, MODEL, fenced
+from bothways.model.checkpoint.card_file import MODEL, card_text, fenced
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.formats import FORMATS, format_of
 
@@ -65,7 +66,7 @@ class PretrainedCard:
         return self.metadata.get("verb") == "distill"
 
     def text(self) -> str:
-        """The card. Front matter first, then our mark, then sections."""
+        """The card."""
         sections = {
             "What it is": self._what(),
             "Data": self._data(),
@@ -75,10 +76,7 @@ class PretrainedCard:
             "Licence": self._licence(),
         }
         title = "A distilled text encoder" if self.is_distilled else "A pre-trained text encoder"
-        lines = ["---", *self._front_matter(), "---", MARK, "", f"# {title}"]
-        for name, content in sections.items():
-            lines += ["", f"## {name}", "", *content]
-        return "\n".join(lines) + "\n"
+        return card_text(self._front_matter(), title, sections)
 
     def _front_matter(self) -> Iterator[str]:
         yield f"library_name: {'transformers' if self.is_read_by_others else 'bothways'}"
@@ -105,8 +103,8 @@ class PretrainedCard:
         rows = []
         if "perplexity" in figures:
             words = "masked words" if self.fills else "words"
-            beside = figures.get("unigram_perplexity")
-            chance = f"word frequencies alone {beside:,.1f}" if beside is not None and beside == beside else ""
+            beside = figures.get("unigram_perplexity", math.nan)
+            chance = "" if math.isnan(beside) else f"word frequencies alone {beside:,.1f}"
             rows.append(f"| {words}, perplexity | {figures['perplexity']:,.1f} | | {chance} |")
         if "vector_cosine" in figures:
             rows.append(f"| cosine to the teacher's vectors | {figures['vector_cosine']:.3f} | | |")
