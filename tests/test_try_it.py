@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import bothways
+from bothways.inference.explanation import word_cuts
 from tests.serving.browser import CHROMIUM, Browser
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -30,7 +31,7 @@ const read = (name) => Uint8Array.from(readFileSync(files.find((file) => basenam
 const model = await load(read);
 const call = ([method, ...texts]) => {
   try {
-    if (method.startsWith("encode")) return model.tokenizer[method](...texts);
+    if (method in model.tokenizer) return model.tokenizer[method](...texts);
     if (method === "hidden") return [...model.hidden(model.tokenizer.encode(...texts))];
     const result = model[method](...texts);
     return ArrayBuffer.isView(result) ? [...result] : result;
@@ -85,6 +86,9 @@ def test_javascript_computes_what_python_does(model):
         *(["fill", text] for text in MASKED),
         *(["embed", text] for text in TEXTS[:3]),
         *([method, *pair] for pair in PAIRS for method in ("similarity", "isNext")),
+        *(["cuts", text] for text in [*texts, " a,\x1cb\xa0\u4e00 c²d", "x, y .", "½a"]),
+        *(["explain", *pair] for pair in [*PAIRS, ("A [MASK] cat.", "")]),
+        ["explain", "word " * 70, "one more " * 6],
         ["fill", "no mask"],
         ["embed", "word " * 600],
     ]
@@ -109,6 +113,15 @@ def test_javascript_computes_what_python_does(model):
         first_H, second_H = model.embed([*pair])
         assert next(answers) == pytest.approx(float(first_H @ second_H), abs=1e-6)
         assert next(answers) == pytest.approx(float(model.is_next(*pair)), abs=1e-5)
+    for text in [*texts, " a,\x1cb\xa0\u4e00 c²d", "x, y .", "½a"]:
+        cuts = [(text[cut.start : cut.end], cut.start, cut.end, cut.apply(text)) for cut in word_cuts(text)]
+        assert [(*cut.values(),) for cut in next(answers)] == cuts, ascii(text)
+    for pair in [*PAIRS, ("A [MASK] cat.", "")]:
+        explained, answer = model.explain(*pair).to_json(), next(answers)
+        assert answer["score"] == pytest.approx(explained["score"], abs=1e-6)
+        for ours, theirs in zip(model.explain(*pair).words, answer["words"], strict=True):
+            assert theirs == {**ours.to_json(), "effect": pytest.approx(ours.effect, abs=1e-6)}
+    assert next(answers) == "RangeError: 82 words, but the page explains 40; use shorter texts, or the package"
     assert next(answers) == "RangeError: no [MASK] in the text; write [MASK] where a word is to be guessed"
     assert next(answers) == "RangeError: 602 tokens, but the model reads 512; use a shorter text"
 
@@ -155,6 +168,14 @@ def test_the_form_fills_and_compares_in_a_browser(site, model, tmp_path):
             f"similarity (cosine) {first_H @ second_H:.2f}",
             f"the second follows (p) {model.is_next(*pair):.2f}",
         ]
+        browser.run("document.forms[1].querySelectorAll('button')[1].click()")
+        words = browser.wait("[...document.forms[1].querySelectorAll('mark')].map((word) => word.title)")
+        explained = model.explain(*pair)
+        assert words == [f"{word.effect:+.3f}".replace("-", "\N{MINUS SIGN}") for word in explained.words]
+        texts = browser.run("[...document.forms[1].querySelectorAll('p.text')].map((text) => text.textContent)")
+        assert texts == pair
+        assert browser.run(shown.format(1)) == [f"{word.word} {word.effect:.2f}" for word in explained.by_size[:5]]
+
         browser.run("document.forms[0].querySelector('input').value = '<b>none'; document.forms[0].requestSubmit()")
         status = browser.wait("document.querySelector('[role=status]').textContent", lambda text: "[MASK]" in text)
         assert status == "no [MASK] in the text; write [MASK] where a word is to be guessed"

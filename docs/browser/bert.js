@@ -1,10 +1,12 @@
 // BERT in plain JavaScript: the packaged model in a browser, without a server.
 //
 // Reads packed weights (bothways/model/checkpoint/formats/packed.py) and computes what
-// bothways/inference/backends/forward.py does, for one text: its tokens, the encoder, guesses for masks, a vector, and
-// whether a text follows another. Letters: T tokens, H hidden size, I inputs and O outputs of a layer, D size of a head.
+// bothways/inference/backends/forward.py does, for one text: its tokens, the encoder, guesses for masks, a vector,
+// whether a text follows another, and which words make two texts alike. Letters: T tokens, H hidden size, I inputs and
+// O outputs of a layer, D size of a head.
 
 const GROUP = 32; // numbers that share a scale
+const MOST_EXPLAINED = 40; // words of two texts: each is left out once, and what is left is read again
 const NORMAL = [1.5957699, 0.07266617, -6.518993e-5, -1.1061239e-4, 7.9294914e-6, -2.6452688e-7, 3.5123475e-9];
 
 // --- tokens ----------------------------------------------------------------------------------------------------------
@@ -72,9 +74,51 @@ export class Tokenizer {
     return { ids, segments: ids.map(() => 0) };
   }
 
+  /** Where the words of a text are, [start, end) in code points: split_words of bothways/text/data/annotations.py. */
+  spans(chars) {
+    const spans = [];
+    let isInside = false; // the last span goes on with the next letter
+    chars.forEach((char, index) => {
+      if (/\p{Surrogate}/u.test(char) || this.removed.test(char)) return;
+      const isAlone = this.chinese.test(char) || this.punctuation.test(char);
+      if (this.spaces.test(char)) {
+        isInside = false;
+      } else if (isInside && !isAlone) {
+        spans.at(-1)[1] = index + 1;
+      } else {
+        spans.push([index, index + 1]);
+        isInside = !isAlone;
+      }
+    });
+    return spans;
+  }
+
+  /** The words of a text: {word, start, end, rest}; rest: the text without the word. */
+  cuts(text) {
+    const chars = [...text];
+    return this.spans(chars).map(([start, end]) => {
+      return { word: chars.slice(start, end).join(""), start, end, rest: withoutWord(chars, start, end) };
+    });
+  }
+
   idsOf(text) {
     return [...this.words(text)].flatMap((word) => [...this.pieces(word)]);
   }
+}
+
+// --- texts without a word --------------------------------------------------------------------------------------------
+
+const SPACE = /[\p{White_Space}\x1c-\x1f]/u, LETTER = /[\p{L}\p{N}]/u; // str.isspace, str.isalnum
+
+/** The text without the code points [start, end), its word: Cut.apply of bothways/inference/explanation.py. */
+function withoutWord(chars, start, end) {
+  const isSpace = (char) => char !== undefined && SPACE.test(char);
+  const isLetter = (char) => char !== undefined && LETTER.test(char);
+  const before = chars[start - 1], after = chars[end];
+  const first = isSpace(before) && (after === undefined || isSpace(after)) ? start - 1 : start;
+  const last = before === undefined && isSpace(after) ? end + 1 : end;
+  const gap = isLetter(before) && isLetter(after) ? " " : ""; // the words on both sides stay the words that they are
+  return chars.slice(0, first).join("") + gap + chars.slice(last).join("");
 }
 
 // --- weights ---------------------------------------------------------------------------------------------------------
@@ -248,6 +292,10 @@ function add(x, y) {
   return x;
 }
 
+function dot(u, v) {
+  return u.reduce((sum, value, index) => sum + value * v[index], 0);
+}
+
 export class Bert {
   /** config: config.json. buffer: packed.safetensors. */
   constructor(config, buffer, tokenizer) {
@@ -331,8 +379,27 @@ export class Bert {
 
   /** The cosine of the vectors of two texts, from -1 to 1. */
   similarity(first, second) {
-    const [u, v] = [this.embed(first), this.embed(second)];
-    return u.reduce((sum, value, index) => sum + value * v[index], 0);
+    return dot(this.embed(first), this.embed(second));
+  }
+
+  /**
+   * How much each word of two texts makes them alike: {score, words}, as Predictor.explain of a pair.
+   *
+   * score: the cosine. words: {word, start, end, effect, text} in the order of the texts; effect: the cosine minus that
+   * of the texts without the word; text: 0 or 1.
+   */
+  explain(first, second) {
+    const texts = [first, second], cuts = texts.map((text) => this.tokenizer.cuts(text)), count = cuts.flat().length;
+    if (count > MOST_EXPLAINED) {
+      throw new RangeError(`${count} words, but the page explains ${MOST_EXPLAINED}; use shorter texts, or the package`);
+    }
+    const vectors = texts.map((text) => this.embed(text)), score = dot(...vectors);
+    const words = cuts.flatMap((ofText, text) =>
+      ofText.map(({ word, start, end, rest }) => {
+        return { word, start, end, effect: score - dot(this.embed(rest), vectors[1 - text]), text };
+      }),
+    );
+    return { score, words };
   }
 
   /** The probability that the second text follows the first. */
