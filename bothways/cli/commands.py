@@ -156,10 +156,12 @@ def merge(settings: Merge) -> ModelSize:
     from bothways.base.io import check_target
     from bothways.model.adapters.attach import with_merged
     from bothways.model.checkpoint import checkpoint
+    from bothways.training.finetuning.card import card_of
 
     check_target(settings.out, holds="bothways.json")
     base = checkpoint.load(settings.base) if settings.base else None
-    checkpoint.save(with_merged(base, settings.adapter), settings.out)
+    merged = with_merged(base, settings.adapter)
+    checkpoint.save(merged, settings.out, card=card_of(merged))
     return size_of(settings.out)
 
 

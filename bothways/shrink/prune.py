@@ -27,6 +27,7 @@ from bothways.settings.deploy import Prune, Shrink
 from bothways.settings.finetune import FineTune
 from bothways.shrink import measuring
 from bothways.shrink.candidates import Choice, Rule, choose, compare
+from bothways.shrink.card import card_of
 from bothways.shrink.cutting import Importance, measure_importance
 from bothways.shrink.measuring import Candidate, Measured, Sample, TaskSplit
 from bothways.shrink.structures import (
@@ -335,8 +336,8 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
             notes=notes(plan, best),
         )
         record = {"from": str(training.model), **choice.record}
-        metadata = {**best.checkpoint.metadata, "verb": verb, verb: record}
-        checkpoint.save(replace(best.checkpoint, metadata=metadata), choice.model)
+        kept_model = replace(best.checkpoint, metadata={**best.checkpoint.metadata, "verb": verb, verb: record})
+        checkpoint.save(kept_model, choice.model, card=card_of(choice, kept_model))
 
         report = training.out / STEPS / str(kept) / "report.html"
         if report.exists() and plan.rule.best == "last":

@@ -24,6 +24,7 @@ from bothways.model.int8 import replace_linears
 from bothways.model.int8_training import CALIBRATION_EXAMPLES, RoundedLinear, calibrate
 from bothways.settings.deploy import Quantize
 from bothways.shrink.candidates import Choice, Rule, compare
+from bothways.shrink.card import card_of
 from bothways.shrink.measuring import Candidate, Measured, UserRows, num_bytes
 from bothways.tasks.task import LabelledRows
 from bothways.text.batching import spread_evenly
@@ -64,8 +65,8 @@ def run(settings: Quantize) -> Choice:
         notes=(rows_note(measuring), layers_note(measured[-1].unchanged, len(layers)), speed_note(measured)),
     )
     record = {"from": str(settings.model), "texts": str(settings.texts), **choice.record, **seen}
-    metadata = {**loaded.metadata, "verb": "quantize", "quantize": record}
-    checkpoint.save(replace(best.checkpoint, metadata=metadata), settings.out)
+    quantized = replace(best.checkpoint, metadata={**loaded.metadata, "verb": "quantize", "quantize": record})
+    checkpoint.save(quantized, settings.out, card=card_of(choice, quantized))
     return choice
 
 

@@ -9,6 +9,7 @@ import torch
 import bothways
 from bothways.base.errors import InputError
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.card_file import CARD
 from bothways.model.checkpoint.changes.cut import cut, cut_vocabulary
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.settings import Classify, Prune
@@ -225,6 +226,18 @@ def test_a_model_is_cut_in_steps_to_its_target(pruned, model):
     assert pruned.best.drop.points == pytest.approx(pruned.measured[0].score - pruned.best.score)
     recorded = json.loads((pruned.directory / "model" / "bothways.json").read_text())["prune"]
     assert recorded["from"] == str(model) and len(recorded["measured"]) == 2
+
+
+def test_the_card_of_a_smaller_model_says_what_it_loses(pruned, model, data):
+    card = (pruned.directory / "model" / CARD).read_text(encoding="utf-8")
+    before, after = pruned.measured
+    assert "# A text classifier" in card and "2 labels: `a`, `b`" in card
+    assert f"| as it was | {before.size / 1e6:.1f} | {before.score:.2f} | |" in card
+    low, high = after.drop.interval
+    assert f"| {after.score:.2f} | {after.drop.points:z.2f} ({low:z.2f} to {high:z.2f}) |" in card
+    assert f"Measured on {pruned.split}, {pruned.rows} rows." in card
+    assert "Only Bothways reads the whole model." in card  # it has fewer heads
+    assert str(model) not in card and str(data) not in card
 
 
 def test_the_smallest_model_within_the_drop_is_kept(model, data, tmp_path, monkeypatch):

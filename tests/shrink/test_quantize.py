@@ -16,6 +16,7 @@ from bothways.evaluation import evaluate
 from bothways.evaluation.before_after import Drop, measure_drop, read_evaluation_rows
 from bothways.model import int8_training as calibrate
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.card_file import CARD
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.weights import INT8_WEIGHTS
 from bothways.settings import Classify, Evaluate, Pretrain, Quantize, TrainEmbed
@@ -179,6 +180,9 @@ def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_p
         assert form.figures["accuracy"] == pytest.approx(100 * expected["accuracy"])
         assert form.figures["f1_macro"] == pytest.approx(100 * expected["f1_macro"])
     assert bothways.load(tmp_path / "small").classify(TEXTS[:2])[0].label in ("neg", "pos")
+    card = (tmp_path / "small" / CARD).read_text(encoding="utf-8")
+    assert f"| float32 | {result.measured[0].size / 1e6:.1f} | {result.measured[0].score:.2f} | |" in card
+    assert f"Measured on {result.rows} rows, others than" in card and "Only Bothways reads" in card
 
 
 def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):

@@ -6,7 +6,7 @@ our own, or names of the hub. The same model has the same card, byte for byte.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.checkpoint.description import MULTI_LABEL, WORDS
 from bothways.model.checkpoint.directory import Directory
 from bothways.model.checkpoint.formats import FORMATS, format_of
-from bothways.tasks import TASKS
+from bothways.tasks import TASKS, task_from_heads
 from bothways.tasks.class_decoding import CALIBRATION
 from bothways.tasks.model_use import ModelUse
 
@@ -81,11 +81,30 @@ NO_START = StartModel(name="none", terms="there is no start model: the model was
 def card_of(checkpoint: Checkpoint, *, of_all_rows: bool = False) -> str:
     """The card of a checkpoint. of_all_rows: see ModelCard."""
     return ModelCard(
+        task=task_of_run(checkpoint.metadata),
         form=format_of(checkpoint).model_type or checkpoint.model_type,
         labels=checkpoint.labels,
         multi_label=checkpoint.multi_label,
         metadata=checkpoint.metadata,
         of_all_rows=of_all_rows,
+    ).text()
+
+
+def card_of_changed(checkpoint: Checkpoint, scores: Iterable[str]) -> str:
+    """The card of a model that was changed after its training: such as one with fewer layers.
+
+    scores: lines of the section about scores.
+    """
+    # bothways.json may have the scores of the model before the change.
+    metadata = {name: value for name, value in checkpoint.metadata.items() if name != "result"}
+    task = task_from_heads(checkpoint.model.num_outputs, checkpoint)
+    return ModelCard(
+        task=task if TASKS[task].is_trained else "",
+        form=format_of(checkpoint).model_type or checkpoint.model_type,
+        labels=checkpoint.labels,
+        multi_label=checkpoint.multi_label,
+        metadata=metadata,
+        scores=tuple(scores),
     ).text()
 
 
@@ -101,6 +120,7 @@ def card_of_directory(directory: Directory) -> str:
         labels = (directory.config.get("id2label") or {}).values()
         multi_label = directory.config.get("problem_type") == MULTI_LABEL
     return ModelCard(
+        task=task_of_run(directory.metadata),
         form=directory.format,
         labels=tuple(map(str, labels)),
         multi_label=multi_label,
@@ -108,21 +128,31 @@ def card_of_directory(directory: Directory) -> str:
     ).text()
 
 
+def task_of_run(metadata: Mapping[str, Any]) -> str:
+    """The name of the task that a run of `finetune` was for; "" if the model is of no such run."""
+    verb, _, task = str(metadata.get("verb", "")).partition(" ")
+    return task if verb == "finetune" and task in TASKS else ""
+
+
 @dataclass(frozen=True)
 class ModelCard:
     """What the card of a model is made of.
 
+    task: name of the task that it was fine-tuned for; "" if it was not.
     form: name of the format of its files, or its family.
     labels, multi_label: of its head.
     metadata: content of bothways.json.
     of_all_rows: whether the scores are those of a model that was trained on fewer rows.
+    scores: lines of the section about scores, of a model that was changed after the run; none: the scores of the run.
     """
 
+    task: str
     form: str
     labels: tuple[str, ...]
     multi_label: bool
     metadata: Mapping[str, Any]
     of_all_rows: bool = False
+    scores: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The card."""
@@ -137,12 +167,6 @@ class ModelCard:
         return card_text(self._front_matter(), self._title(), sections)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def task(self) -> str:
-        """The name of the task that it was fine-tuned for; "" if it was not."""
-        verb, _, task = str(self.metadata.get("verb", "")).partition(" ")
-        return task if verb == "finetune" and task in TASKS else ""
 
     @property
     def reads_pairs(self) -> bool:
@@ -252,6 +276,9 @@ class ModelCard:
             yield "- `terms.json` has words and parts of words of the training texts."
 
     def _scores(self) -> Iterator[str]:
+        if self.scores:
+            yield from self.scores
+            return
         if not self.has_score:
             yield "The run has no score of this model."
             return

@@ -28,7 +28,7 @@ from bothways.tasks.decide.option_set import stored_options
 from bothways.tasks.scores import Predictions
 from bothways.tasks.training_task import TrainingTask
 from bothways.tasks.windows import Long, window_of
-from bothways.training.finetuning.card import TFIDF, ModelCard, card_of
+from bothways.training.finetuning.card import TFIDF, ModelCard, card_of, task_of_run
 from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.model_scores import ModelScores
 from bothways.training.finetuning.plan import Plan
@@ -260,6 +260,7 @@ class RunTfidf(RunModel):
     def write(self, plan: Plan, directory: Path, metadata: Mapping[str, Any]) -> Description:
         saved = replace(self.described, metadata=metadata)
         card = ModelCard(
+            task=task_of_run(metadata),
             form=TFIDF,
             labels=saved.labels,
             multi_label=saved.multi_label,

@@ -65,7 +65,7 @@ def test_a_card_has_the_task_the_score_and_code_that_runs(task, tag, metric, gal
 
 @pytest.mark.parametrize("form", ["bothways-tfidf", "bothways-int8", "bothways-adapter", "bothways-static"])
 def test_a_card_names_no_library_that_does_not_read_the_model(form):
-    text = card.ModelCard(form, ("a", "b"), False, {"verb": "finetune classify"}).text()
+    text = card.ModelCard("classify", form, ("a", "b"), False, {"verb": "finetune classify"}).text()
     assert "library_name: bothways" in text and "pipeline(" not in text
     assert "has no score" in text
 
@@ -75,7 +75,7 @@ def test_a_card_names_no_library_that_does_not_read_the_model(form):
 @pytest.mark.parametrize("has_pairs", [False, True])
 def test_all_code_of_a_card_is_python_and_all_bodies_are_json(task, form, has_pairs):
     metadata = {"verb": f"finetune {task}", "reads_pairs": has_pairs}
-    text = card.ModelCard(form, ("a", "b"), False, metadata).text()
+    text = card.ModelCard(task, form, ("a", "b"), False, metadata).text()
     for block in code_of(text, "python"):
         compile(block, CARD, "exec")
         assert block.count(card.MODEL) >= 1
@@ -85,7 +85,7 @@ def test_all_code_of_a_card_is_python_and_all_bodies_are_json(task, form, has_pa
 
 def test_labels_cannot_break_the_card():
     labels = ("`x`\n---\nlicense: mit", "| a |", "long " * 40)
-    text = card.ModelCard("bert", labels, False, {"verb": "finetune classify"}).text()
+    text = card.ModelCard("classify", "bert", labels, False, {"verb": "finetune classify"}).text()
     assert "license" not in yaml.safe_load(text.split("---\n")[1])
     assert text.count("\n---\n") == 1 and "'x' --- license: mit" in text
     assert max(map(len, text.splitlines())) < 400
@@ -94,7 +94,7 @@ def test_labels_cannot_break_the_card():
 @pytest.mark.parametrize("model", ["bothways-en", "model"])
 def test_the_licence_of_the_start_model_is_said_where_it_is_known(model):
     settings = {"verb": "finetune classify", "settings": {"model": model}}
-    front = yaml.safe_load(card.ModelCard("bert", ("a", "b"), False, settings).text().split("---\n")[1])
+    front = yaml.safe_load(card.ModelCard("classify", "bert", ("a", "b"), False, settings).text().split("---\n")[1])
     known = {"license": "other", "license_name": "apache-2.0-and-mit", "language": "en"}
     expected = known if model == "bothways-en" else {}
     assert {name: front[name] for name in known if name in front} == expected
