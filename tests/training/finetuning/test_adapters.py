@@ -16,6 +16,7 @@ from bothways.cli.commands import merge as merge_verb
 from bothways.model.adapters.install import LoraLinear, install, merge, own_state
 from bothways.model.adapters.spec import KINDS, AdapterSpec
 from bothways.model.checkpoint import checkpoint
+from bothways.model.checkpoint.card_file import CARD
 from bothways.model.checkpoint.contents import Checkpoint
 from bothways.model.families import FAMILIES
 from bothways.settings import Answer, Classify, Merge, Regress, Serve, Tag, TrainEmbed
@@ -180,6 +181,11 @@ def test_merge_writes_a_plain_model(run, start, tmp_path):
     assert merge_verb(settings)["bytes"] > 0
     merged = bothways.load(settings.out, dtype="float32")
     assert "adapter" not in merged.description.metadata and (settings.out / "config.json").exists()
+    card = (settings.out / CARD).read_text(encoding="utf-8")
+    assert "an adapter" not in card and "transformers:" in card and str(start) not in card
+    of_adapter = (run.result.directory / "model" / CARD).read_text(encoding="utf-8")
+    scores = [text.split("## Scores")[1].split("## Limits")[0] for text in (card, of_adapter)]
+    assert "this model" in scores[0] and scores[0] == scores[1]
     expected = run.predictor.classify(TEXTS)
     assert [one.score for one in merged.classify(TEXTS)] == pytest.approx([one.score for one in expected], abs=1e-6)
 
