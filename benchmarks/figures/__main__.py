@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import decide, english, explain, few_examples, out_of_scope
+from benchmarks.figures import decide, english, explain, few_examples, out_of_scope, search
 from benchmarks.figures.pages import (
     PageTable,
     lines_with,
@@ -39,6 +39,7 @@ MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
     "out-of-scope": out_of_scope.figures,
     "explain": explain.figures,
     "explain-time": explain.time,
+    "search": search.figures,
 }
 COVERED = "computed: each row is a sentence of pages.toml, or named there"
 
