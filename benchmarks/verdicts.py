@@ -1,6 +1,6 @@
 """What a run says of small data, against the truth on 5,000 other rows: its verdict, its probabilities, its sets.
 
-    python -m benchmarks.verdicts [--draws 20] [--sets SST-2 CoLA]
+    python -m benchmarks.verdicts [--draws 20] [--sets SST-2 CoLA] [--keep]
 
 Each draw takes 100 to 1,000 random rows, fits the linear start (all-MiniLM-L6-v2, frozen) and TF-IDF + logistic
 regression to 80 % of them, calibrates on 10 %, and compares the two on the last 10 %, as a run without training does.
@@ -8,33 +8,32 @@ regression to 80 % of them, calibrates on 10 %, and compares the two on the last
 wrong: the verdict says better or worse, and on the other rows it is the other way round. cannot tell: of these, how
 often the difference on the other rows is below two points. error: expected calibration error on the other rows, before
 and after calibration. coverage: of sets with a promised coverage of 90 %, by the number of calibration rows.
+
+--keep: scores and verdicts are kept in docs/measurements; benchmarks/figures/verdicts.py computes the table from them.
 """
 
 import argparse
-from collections import Counter
 from pathlib import Path
-from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from bothways.training.finetuning.score import Score
 
+from benchmarks import measurements
+from benchmarks.figures.verdicts import VERDICTS, figures
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import glue, rows_of, sample_rows
-from bothways.measure import metrics
 from bothways.model.linear import linear_head, tfidf
 from bothways.model.linear.tfidf import TextRows
 from bothways.settings import Classify
 from bothways.tasks import task_of
-from bothways.tasks.class_decoding import fit_calibration
 from bothways.tasks.classify.training import Classification
 from bothways.training.finetuning import compare
+from bothways.training.finetuning.ground.score import Score
 from bothways.training.finetuning.plan import load_start
 
 OTHERS, FEWEST, MOST = 5000, 100, 1000
-COVERAGE, CALIBRATION_ROWS = 0.9, (50, 100, 500, 1000)
 
 
 def build_task(name: str) -> Classification:
@@ -82,28 +81,31 @@ def verdict(task: Classification, own: torch.Tensor, other: torch.Tensor, rows: 
         scored = task.scoring.evaluator.compare(gold, predicted, table.units)
         results.append(Score.of_scores("TF-IDF + logistic regression", scored, "accuracy"))
     best, baseline = results
-    score: Any = SimpleNamespace(mean=best.value, rows=len(rows), frozen=True)
-    plan: Any = SimpleNamespace(measured="", sources={"model": ""})
-    text = compare.verdict(score, [baseline], {baseline.model: best.difference(baseline)}, plan)
-    return "cannot tell" if text.startswith("cannot") else text.partition(" ")[0]
+    model: Any = SimpleNamespace(
+        scores=SimpleNamespace(mean=best.value, rows=len(rows), frozen=True),
+        kind=lambda plan: "the linear start",
+    )
+    plan: Any = SimpleNamespace(measured="", sources={"model": ""}, task=SimpleNamespace(needs_gain=False))
+    text = compare.verdict(model, [baseline], {baseline.model: best.difference(baseline)}, plan, {})
+    return next(said for said in VERDICTS if text.startswith(said))
 
 
-def error_of(scores_NC: torch.Tensor, targets_N: torch.Tensor) -> float:
-    confidence_N, class_N = scores_NC.softmax(-1).max(-1)
-    return float(metrics.reliability(confidence_N.tolist(), (class_N == targets_N).tolist()).error)
-
-
-def measure(name: str, draws: int) -> None:
+def measure(name: str, draws: int) -> dict[str, np.ndarray]:
+    """For each draw: the verdict, the margins of both models on the other rows, and of the head on dev."""
     task = build_task(name)
     with torch.no_grad():
         pooler = task.initial_checkpoint(0).model.pooler
         assert pooler is not None
         x_NH = pooler(task.frozen["test"]["head"])
-    y = torch.from_numpy(task.data["test"].targets)
-    said, small, errors, wrong = Counter[str](), 0, [], 0
-    coverages: dict[int, list[float]] = {rows: [] for rows in CALIBRATION_ROWS}
+
+    targets = task.data["test"].targets
+    verdicts = np.zeros(draws, np.int8)
+    gold = np.zeros((draws, OTHERS), np.int8)
+    head, words = (np.zeros((draws, OTHERS), np.float16) for _ in range(2))
+    dev_gold = np.full((draws, MOST // 10), -1, np.int8)
+    dev_head = np.zeros((draws, MOST // 10), np.float32)
     for draw in range(draws):
-        order = np.random.default_rng(draw).permutation(len(y)).tolist()
+        order = np.random.default_rng(draw).permutation(len(targets)).tolist()
         number = round(FEWEST * (MOST / FEWEST) ** (draw / max(1, draws - 1)))
         tenth = number // 10
         rows = {
@@ -111,35 +113,44 @@ def measure(name: str, draws: int) -> None:
             "others": order[-OTHERS:],
         }  # fmt: skip
         scores = scores_of(task, x_NH, rows)
-        gold = y[rows["others"]]
-        hits = [(scores[f"{model} others"].argmax(-1) == gold).double() for model in ("head", "words")]
-        truth = float((hits[0] - hits[1]).mean())
-        answer = verdict(task, scores["head test"], scores["words test"], rows["test"])
-        said[answer] += 1
-        wrong += (answer == "better" and truth < 0) or (answer == "worse" and truth > 0)
-        small += answer == "cannot tell" and abs(truth) < 0.02
-        calibration = fit_calibration(scores["head dev"].numpy(), y[rows["dev"]].numpy(), multi_label=False)
-        scaled = scores["head others"] / calibration.temperature
-        errors.append((error_of(scores["head others"], gold), error_of(scaled, gold)))
-        for size in CALIBRATION_ROWS:
-            held_out = fit_calibration(scores["head others"][:size].numpy(), gold[:size].numpy(), multi_label=False)
-            rest = (scores["head others"][size:] / held_out.temperature).softmax(-1)
-            in_set = rest.gather(1, gold[size:, None])[:, 0] >= held_out.threshold(COVERAGE)
-            coverages[size].append(float(in_set.double().mean()))
-    before, after = zip(*errors, strict=True)
-    print(f"{name}, {draws} draws: {dict(said)}, wrong {wrong}; of 'cannot tell' {small} below two points")
-    print(f"  calibration error {100 * fmean(before):.1f} before, {100 * fmean(after):.1f} after")
-    for size, values in coverages.items():
-        print(f"  coverage {COVERAGE:.0%} from {size} rows: {100 * fmean(values):.1f} +- {100 * stdev(values):.1f}")
+        verdicts[draw] = VERDICTS.index(verdict(task, scores["head test"], scores["words test"], rows["test"]))
+        gold[draw] = targets[rows["others"]]
+        head[draw], words[draw] = margins(scores["head others"]), margins(scores["words others"])
+        dev_gold[draw, :tenth] = targets[rows["dev"]]
+        dev_head[draw, :tenth] = margins(scores["head dev"])
+    return {
+        f"{name}/verdict": verdicts,
+        f"{name}/gold": gold,
+        f"{name}/head": head,
+        f"{name}/words": words,
+        f"{name}/dev gold": dev_gold,
+        f"{name}/dev head": dev_head,
+    }
+
+
+def margins(scores_N2: torch.Tensor) -> np.ndarray:
+    """The score of the second class minus that of the first."""
+    return np.asarray(scores_N2[:, 1] - scores_N2[:, 0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--sets", nargs="+", default=["SST-2", "CoLA"])
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
+
+    arrays: dict[str, np.ndarray] = {}
     for name in options.sets:
-        measure(name, options.draws)
+        arrays |= measure(name, options.draws)
+    kept = measurements.write(
+        "verdicts",
+        arrays,
+        model="all-MiniLM-L6-v2, frozen, with a linear head; TF-IDF",
+        seeds=range(options.draws),
+        folder=measurements.FOLDER if options.keep else None,
+    )
+    print("\n".join(figures(kept).tables["verdicts"]))
 
 
 if __name__ == "__main__":
