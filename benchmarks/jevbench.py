@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import bothways
+from benchmarks.figures.scores import auroc
 from benchmarks.serving_processes import Server, Side
 from bothways.inference.predictor import Predictor
 from bothways.tasks.decide.questions import YES, AskedQuestion, Levels, OneOf, YesNo
@@ -90,12 +91,6 @@ def answers_of_vectors(model: Predictor, state: str, questions: Sequence[AskedQu
     return [model.embed([*question.statements]) @ vector for question in questions]
 
 
-def area(scores: np.ndarray, holds: np.ndarray) -> float:
-    """The share of pairs of a right and a wrong statement that are in order."""
-    pairs = scores[holds][:, None] - scores[~holds]
-    return float((pairs > 0).mean() + (pairs == 0).mean() / 2)
-
-
 def print_answers(path: str, num_cases: int, seed: int) -> None:
     """The accuracy of both methods on so many cases."""
     model = bothways.load(path)
@@ -131,7 +126,7 @@ def print_answers(path: str, num_cases: int, seed: int) -> None:
         ]
         print(
             f"{method:14} {np.mean(everything):.1%} of {len(everything):,}: {', '.join(parts)}; "
-            f"area under the curve of noul {area(scores_N, holds_N):.3f}"
+            f"area under the curve of noul {auroc(scores_N[holds_N], scores_N[~holds_N]):.3f}"
         )
 
 

@@ -1,6 +1,7 @@
 """Scores of searches: a logistic model of relevance, fitted on SciFact or Cranfield, and its quality on the other.
 
-    python -m benchmarks.search_scores [--out DIR] [--answers READER]
+    python -m benchmarks.search_scores [--out DIR] [--keep]
+    python -m benchmarks.search_scores --answers READER [--out DIR]
 
 The first hit of each query is an example: relevant or not by the judgements of its own set. The queries of the other
 set, searched in the same documents, are examples of questions that no document answers. Each set has 1,400 documents
@@ -11,7 +12,8 @@ other set), Brier score and expected calibration error (ten bins of equal size) 
 the model of the package also the reliability, and the weak hits by threshold. Last come the coefficients that are
 fitted to both sets, and the backgrounds: those in bothways/search/relevance.py.
 
-Writes search_scores.json and search_scores.svg, a picture of the reliability, and keeps vectors in DIR.
+Writes search_scores.json (coefficients) and search_scores.svg, a picture of the reliability, and keeps vectors in DIR.
+--keep: the scores of the hits are kept in docs/measurements; benchmarks/figures/search_scores.py computes the tables.
 
 --answers, instead: exact match and F1 of the first answer, by the score of the passage, by the probability of a reader
 and by their product, as `search --answer` has it. The folder is the 2,067 passages of SQuAD's dev set. Writes
@@ -30,9 +32,10 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.stats import rankdata
 
 import bothways
+from benchmarks import measurements
+from benchmarks.figures.search_scores import figures, reliability
 from benchmarks.search import DATA, cranfield
 from bothways.inference.predictor import Predictor
 from bothways.measure.metrics.answers import exact_match, f1
@@ -56,7 +59,6 @@ PACKAGE = {
     "hybrid": ("cosine", "bm25 share", "word share"),
 }
 BASELINES = {"words": ("bm25", "score"), "vectors": ("cosine in index",), "hybrid": ("cosine", "bm25", "score")}
-THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 DRAWN = {"hybrid, encoder": "bothways-en", "hybrid, static": "static vectors"}
 QUESTIONS, PASSAGES = 150, 5  # that are asked; of each search, that are read
 Examples = dict[str, np.ndarray]  # by signal, float64 [Q, TOP]; of the queries of both sets
@@ -175,81 +177,24 @@ def predict(values: np.ndarray, signals_QF: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-(values[0] + signals_QF @ values[1:]))))
 
 
-def area(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Area under the curve of receiver operating characteristic: how often a positive has the greater score."""
-    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
-    return float((ranks.sum() - len(positive) * (len(positive) + 1) / 2) / len(positive) / len(negative))
-
-
-def calibration_error(predicted: np.ndarray, observed: np.ndarray, bins: int = 10) -> float:
-    parts = np.array_split(np.argsort(predicted), bins)
-    return float(sum(len(part) * abs(predicted[part].mean() - observed[part].mean()) for part in parts) / len(observed))
-
-
-def quality(predicted: np.ndarray, one: Examples) -> dict[str, float]:
-    relevant, own = one["relevant"][:, 0], one["own"][:, 0] > 0
-    return {
-        "auc": area(predicted[own], predicted[~own]),
-        "auc of relevant": area(predicted[own & (relevant > 0)], predicted[own & (relevant == 0)]),
-        "brier": float(((predicted - relevant) ** 2).mean()),
-        "ece": calibration_error(predicted, relevant),
-    }
-
-
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def compare(by_set: Mapping[str, Examples], how: str) -> list[dict[str, Any]]:
-    """A row for each choice of signals and each set that is tested, after a fit on the other."""
-    rows = []
-    for names in dict.fromkeys([PACKAGE[how], *((name,) for name in BASELINES[how])]):
-        for tested, one in by_set.items():
-            (other,) = (values for name, values in by_set.items() if name != tested)
-            values = fit(first_signals(other, names), other["relevant"][:, 0])
-            figures = quality(predict(values, first_signals(one, names)), one)
-            rows.append({"signals": names, "tested": tested, **figures})
-            print(f"  {', '.join(names):36} {tested:10}", *(f"{key} {value:.3f}" for key, value in figures.items()))
-    return rows
-
-
-def held_out(by_set: Mapping[str, Examples], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The scores of all hits of a set by the model of the other one, float64 [Q, TOP]."""
-    scores = {}
+def compare(by_set: Mapping[str, Examples], way: str, how: str) -> dict[str, np.ndarray]:
+    """For each set, the scores of its first hits after a fit on the other set, by choice of signals; whether those hits
+    are relevant, and their queries of the set; and the best score among all hits by the signals of the package."""
+    arrays: dict[str, np.ndarray] = {}
     for tested, one in by_set.items():
         (other,) = (values for name, values in by_set.items() if name != tested)
-        values = fit(first_signals(other, names), other["relevant"][:, 0])
-        scores[tested] = np.stack([predict(values, first_signals(one, names, place)) for place in range(TOP)], axis=1)
-    return scores
-
-
-def reliability(scores: np.ndarray, relevant: np.ndarray) -> list[dict[str, float]]:
-    """Predicted and observed shares of relevant first hits, in tenths of the score that have hits."""
-    tenths = np.minimum((scores * 10).astype(int), 9)
-    rows = []
-    for tenth in range(10):
-        part = tenths == tenth
-        if part.any():
-            predicted, observed = float(scores[part].mean()), float(relevant[part].mean())
-            rows.append({"from": tenth / 10, "hits": int(part.sum()), "predicted": predicted, "observed": observed})
-            print(f"  {tenth / 10:.1f}  {int(part.sum()):4} hits, predicted {predicted:.2f}, observed {observed:.2f}")
-    return rows
-
-
-def weak_hits(scores: Mapping[str, np.ndarray], by_set: Mapping[str, Examples]) -> list[dict[str, Any]]:
-    """For each threshold and set: relevant first hits, own queries and foreign ones that are below it."""
-    rows = []
-    for tested, one in by_set.items():
-        own, best = one["own"][:, 0] > 0, scores[tested].max(1)
-        relevant = own & (one["relevant"][:, 0] > 0)
-        for threshold in THRESHOLDS:
-            row = {
-                "relevant first hits": float((scores[tested][relevant, 0] < threshold).mean()),
-                "own queries": float((best[own] < threshold).mean()),
-                "foreign queries": float((best[~own] < threshold).mean()),
-            }
-            rows.append({"tested": tested, "threshold": threshold, **row})
-            print(f"  {tested:10} {threshold:.2f}", *(f"{key} {value:.3f}" for key, value in row.items()))
-    return rows
+        for names in dict.fromkeys([PACKAGE[how], *((name,) for name in BASELINES[how])]):
+            values = fit(first_signals(other, names), other["relevant"][:, 0])
+            scores = [predict(values, first_signals(one, names, place)) for place in range(TOP)]
+            arrays[f"{way}/{tested}/{', '.join(names)}"] = scores[0].astype(np.float32)
+            if names == PACKAGE[how]:
+                arrays[f"{way}/{tested}/best"] = np.max(scores, axis=0).astype(np.float32)
+        arrays[f"{way}/{tested}/relevant"] = one["relevant"][:, 0] > 0
+        arrays[f"{way}/{tested}/own"] = one["own"][:, 0] > 0
+    return arrays
 
 
 def coefficients(
@@ -359,39 +304,45 @@ def compare_answers(reader: Predictor) -> dict[str, Any]:
     return figures
 
 
-def fit_scores(folder: Path) -> dict[str, Any]:
-    """All tables, printed; and the picture, in a folder."""
+def fit_scores(folder: Path, keep: bool) -> dict[str, Any]:
+    """All tables, printed; and the picture, in a folder. keep: the scores of the hits in docs/measurements, too."""
     sets = read_sets()
     vectors = embedded(sets, folder)
-    figures: dict[str, Any] = {"backgrounds": measure_backgrounds(), "coefficients": {}}
-    print("backgrounds", figures["backgrounds"])
+    fitted: dict[str, Any] = {"backgrounds": measure_backgrounds(), "coefficients": {}}
+    print("backgrounds", fitted["backgrounds"])
+    arrays: dict[str, np.ndarray] = {}
     for how in PACKAGE:
         for space in SPACES if how != "words" else ["static"]:
             way = "words" if how == "words" else f"{how}, {space}"
-            print(way)
             by_set = {name: examples(sets, vectors, name, how, space) for name in sets}
-            figures[way] = {"signals": compare(by_set, how)}
-            scores = held_out(by_set, PACKAGE[how])
-            first = np.concatenate([one[:, 0] for one in scores.values()])
-            relevant = np.concatenate([one["relevant"][:, 0] for one in by_set.values()])
-            figures[way] |= {"reliability": reliability(first, relevant), "weak": weak_hits(scores, by_set)}
-            figures["coefficients"][way] = coefficients(by_set, how, space, figures["backgrounds"])
-            print("  coefficients", figures["coefficients"][way])
-    draw_reliability({way: figures[way]["reliability"] for way in DRAWN}).write(folder / "search_scores.svg")
-    return figures
+            arrays |= compare(by_set, way, how)
+            fitted["coefficients"][way] = coefficients(by_set, how, space, fitted["backgrounds"])
+            print(way, "coefficients", fitted["coefficients"][way])
+
+    kept = measurements.write(
+        "search-scores",
+        arrays,
+        model="bothways-en, bothways-en-static",
+        folder=measurements.FOLDER if keep else None,
+    )
+    for table in figures(kept).tables.values():
+        print("\n".join(["", *table]))
+    draw_reliability({way: reliability(kept, way) for way in DRAWN}).write(folder / "search_scores.svg")
+    return fitted
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/search-scores"))
     parser.add_argument("--answers", metavar="READER")
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.answers:
-        name, figures = "search_answers.json", compare_answers(bothways.load(options.answers))
+        name, result = "search_answers.json", compare_answers(bothways.load(options.answers))
     else:
-        name, figures = "search_scores.json", fit_scores(options.out)
-    (options.out / name).write_text(json.dumps(figures, indent=1) + "\n")
+        name, result = "search_scores.json", fit_scores(options.out, options.keep)
+    (options.out / name).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

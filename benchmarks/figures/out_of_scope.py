@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.figures.scores import Figures, markdown, share, with_bounds
+from benchmarks.figures.scores import Figures, auroc, markdown, share, with_bounds
 from benchmarks.measurements import Measurement
 
 KEPT = 0.95
@@ -13,13 +13,6 @@ TITLES = {
     "cosine, three nearest": "mean cosine of the three nearest",
     "in_scope": "`in_scope`",
 }
-
-
-def auroc(inside_N: np.ndarray, outside_M: np.ndarray) -> float:
-    """The probability that a text inside has a higher score than one outside; equal scores count half."""
-    lower_N = np.searchsorted(np.sort(outside_M), inside_N, side="left")
-    not_higher_N = np.searchsorted(np.sort(outside_M), inside_N, side="right")
-    return float((lower_N + not_higher_N).mean() / 2 / len(outside_M))
 
 
 def figures(measurement: Measurement) -> Figures:

@@ -65,6 +65,14 @@ def share(is_right: np.ndarray) -> Stated:
     return Stated(float(is_right.mean()), low, high, len(is_right))
 
 
+def auroc(higher_N: np.ndarray, lower_M: np.ndarray) -> float:
+    """The area under the ROC curve: how often one of the first scores is above one of the second; equal ones count
+    half."""
+    below_N = np.searchsorted(np.sort(lower_M), higher_N, side="left")
+    not_above_N = np.searchsorted(np.sort(lower_M), higher_N, side="right")
+    return float((below_N + not_above_N).mean() / 2 / len(lower_M))
+
+
 def with_bounds(name: str, stated: Stated, scale: float = 1.0) -> dict[str, float]:
     """The value, and the bounds of its interval under NAME.low and NAME.high."""
     return {name: scale * stated.value, f"{name}.low": scale * stated.low, f"{name}.high": scale * stated.high}
