@@ -1,6 +1,6 @@
 """Decisions with examples: `finetune decide` on BANKING77 and CLINC150, beside six lines of scikit-learn.
 
-    python -m benchmarks.decide_examples [--sets support banking10 banking clinc] [--model DIR]
+    python -m benchmarks.decide_examples [--sets support banking10 banking clinc] [--keep]
 
 support: 8 rows a class of the package's support messages (seed 0), scored on the others. banking10: 10 rows a class of
 BANKING77 (seed 0), scored on its test rows; banking: all 10,003 rows. clinc: the 15,000 rows of CLINC150 in scope, and
@@ -8,7 +8,10 @@ its 1,000 test texts out of scope: accuracy in scope where an option must be cho
 where 95 % of the texts in scope of its validation part keep an option, by the probability of none; and by the default
 threshold. scikit-learn: LogisticRegression (C = 10) on the same frozen vectors, with the greatest probability as the
 threshold. Milliseconds: the median of 200 single texts, by the core. Published: frozen MiniLM-L6 and a linear head on
-BANKING77 .869 (10 a class) and .933 (all). Data: $BOTHWAYS_DATA (default: ../shared/data).
+BANKING77 .869 (10 a class) and .933 (all).
+
+--keep: labels and probabilities of none are kept in docs/measurements; benchmarks/figures/decide_examples.py computes
+the scores from them. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
@@ -20,18 +23,21 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import bothways
+from benchmarks import measurements
 from benchmarks.decide import SETS
+from benchmarks.figures.decide_examples import figures
 from bothways.inference.predictor import Predictor
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
-KEPT = 0.95
+MODEL = "bothways-en"
 TIMED = 200
 Row = dict[str, str]
 
@@ -57,22 +63,20 @@ def of_each_class(rows: Sequence[Row], number: int) -> list[Row]:
     return [row for several in by_label.values() for row in several[:number]]
 
 
-def fine_tuned(model: str, train: Sequence[Row], test: Sequence[Row]) -> Predictor:
-    """The model of a run, whose time is printed."""
+def fine_tuned(train: Sequence[Row], test: Sequence[Row], kept: "Kept", name: str) -> Predictor:
+    """The model of a run, whose seconds are kept."""
     with tempfile.TemporaryDirectory() as directory:
         start = time.monotonic()
-        result = bothways.finetune([*train], task="decide", model=model, test=[*test], out=Path(directory) / "run")
-        print(f"  finetune decide: {time.monotonic() - start:.0f} s; {result!r}", flush=True)
+        result = bothways.finetune([*train], task="decide", model=MODEL, test=[*test], out=Path(directory) / "run")
+        kept.seconds[name] = time.monotonic() - start
+        kept.rows[name] = len(train)
+        print(f"{name}: {kept.seconds[name]:.0f} s; {result!r}", flush=True)
         return bothways.load(result.model_directory)
 
 
 def by_sklearn(model: Predictor, train: Sequence[Row]) -> LogisticRegression:
     vectors = model.embed([row["text"] for row in train])
     return LogisticRegression(C=10, max_iter=1000).fit(vectors, [row["label"] for row in train])
-
-
-def accuracy(labels: Sequence[str | None], rows: Sequence[Row]) -> float:
-    return float(np.mean([label == row["label"] for label, row in zip(labels, rows, strict=True)]))
 
 
 def texts_of(rows: Sequence[Row]) -> list[str]:
@@ -88,77 +92,98 @@ def milliseconds(model: Predictor, rows: Sequence[Row]) -> float:
     return 1000 * statistics.median(seconds)
 
 
-def measure_banking(name: str, model: str, train: Sequence[Row]) -> None:
+def measure_banking(kept: "Kept", name: str, train: Sequence[Row]) -> None:
     test = banking("test")
-    print(f"BANKING77, {name}: {len(train)} rows, {len(test)} test rows")
-    tuned = fine_tuned(model, train, test)
-    labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
-    encoder = bothways.load(model)
+    tuned = fine_tuned(train, test, kept, name)
+    encoder = bothways.load(MODEL)
     beside = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test)))
-    print(f"  accuracy {accuracy(labels, test):.4f}; scikit-learn on the same vectors {accuracy([*beside], test):.4f}")
-    print(f"  {milliseconds(tuned, test):.2f} ms a text", flush=True)
+    labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
+    kept.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
+    kept.milliseconds[name] = milliseconds(tuned, test)
 
 
-def measure_support(model: str) -> None:
+def measure_support(kept: "Kept", name: str) -> None:
     messages = SETS["support"]()
     rows = [{"text": text, "label": label} for text, label in zip(messages.texts, messages.labels, strict=True)]
     train = of_each_class(rows, 8)
     test = [row for row in rows if row not in train]
-    print(f"support messages: {len(train)} rows, {len(test)} test rows")
-    tuned = fine_tuned(model, train, test)
-    encoder = bothways.load(model)
-    answers = {
-        "finetune decide": tuned.decide(texts_of(test), none=False),
-        "the same with none": tuned.decide(texts_of(test)),
+    tuned = fine_tuned(train, test, kept, name)
+    encoder = bothways.load(MODEL)
+    decisions = {
+        "decide": tuned.decide(texts_of(test), none=False),
+        "decide, or none": tuned.decide(texts_of(test)),
         "decide, no training": encoder.decide(texts_of(test), messages.options, none=False),
     }
-    for method, decisions in answers.items():
-        print(f"  {method}: {accuracy([one.label for one in decisions], test):.4f}")
-    labels = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test)))
-    print(f"  scikit-learn on the same vectors: {accuracy([*labels], test):.4f}", flush=True)
+    labels = {method: [one.label for one in answers] for method, answers in decisions.items()}
+    labels["scikit-learn"] = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test))).tolist()
+    kept.labels(name, test, labels)
 
 
-def measure_clinc(model: str) -> None:
-    train, validation, test = clinc("train"), clinc("val"), clinc("test")
-    outside = texts_of(clinc("oos_test"))
-    print(f"CLINC150: {len(train)} rows, {len(test)} test rows in scope, {len(outside)} outside")
-    tuned = fine_tuned(model, train, test)
-    labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
-
-    def none(texts: Sequence[str]) -> np.ndarray:
-        return np.array([one.none for one in tuned.decide(texts)])
-
-    def doubt(texts: Sequence[str]) -> np.ndarray:
-        return 1 - fitted.predict_proba(encoder.embed(texts)).max(1)
-
-    encoder = bothways.load(model)
+def measure_clinc(kept: "Kept", name: str) -> None:
+    train, test = clinc("train"), clinc("test")
+    tuned = fine_tuned(train, test, kept, name)
+    encoder = bothways.load(MODEL)
     fitted = by_sklearn(encoder, train)
+    labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
     beside = fitted.predict(encoder.embed(texts_of(test)))
-    print(f"  accuracy {accuracy(labels, test):.4f}; scikit-learn on the same vectors {accuracy([*beside], test):.4f}")
-    for method, scores in (("finetune decide", none), ("scikit-learn", doubt)):
-        limit = np.quantile(scores(texts_of(validation)), KEPT)
-        recall, kept = (scores(outside) > limit).mean(), (scores(texts_of(test)) <= limit).mean()
-        print(f"  {method}: recall of none {recall:.1%} where {kept:.1%} of the test texts in scope are kept")
+    kept.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
 
-    refused = np.mean([one.label is None for one in tuned.decide(outside)])
-    kept = np.mean([one.label is not None for one in tuned.decide(texts_of(test))])
-    print(f"  default threshold: recall {refused:.1%}, {kept:.1%} kept; {milliseconds(tuned, test):.2f} ms a text")
+    parts = {"validation": clinc("val"), "test": test, "outside": clinc("oos_test")}
+    for part, rows in parts.items():
+        decisions = tuned.decide(texts_of(rows))
+        doubts = 1 - fitted.predict_proba(encoder.embed(texts_of(rows))).max(1)
+        kept.arrays[f"{name}/none/{part}/decide"] = np.array([one.none for one in decisions], np.float32)
+        kept.arrays[f"{name}/none/{part}/scikit-learn"] = doubts.astype(np.float32)
+        kept.arrays[f"{name}/refused/{part}"] = np.array([one.label is None for one in decisions])
+    kept.milliseconds[name] = milliseconds(tuned, test)
+
+
+class Kept:
+    """What is measured: arrays, and seconds of runs, their rows and milliseconds of a text, by set."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.seconds: dict[str, float] = {}
+        self.rows: dict[str, int] = {}
+        self.milliseconds: dict[str, float] = {}
+
+    def labels(self, name: str, test: Sequence[Row], labels: Mapping[str, Sequence[str | None]]) -> None:
+        """The right labels of test rows, and those of each method."""
+        names = sorted({row["label"] for row in test})
+        self.arrays[f"{name}/gold"] = measurements.codes([row["label"] for row in test], names)
+        for method, predicted in labels.items():
+            self.arrays[f"{name}/{method}"] = measurements.codes(predicted, names)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="bothways-en")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["support", "banking10", "banking", "clinc"])
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args(arguments)
 
-    if "support" in options.sets:
-        measure_support(options.model)
-    if "banking10" in options.sets:
-        measure_banking("10 a class", options.model, of_each_class(banking("train"), 10))
-    if "banking" in options.sets:
-        measure_banking("all", options.model, banking("train"))
-    if "clinc" in options.sets:
-        measure_clinc(options.model)
+    kept = Kept()
+    measures: dict[str, Callable[[Kept, str], None]] = {
+        "support": measure_support,
+        "banking10": partial(measure_banking, train=of_each_class(banking("train"), 10)),
+        "banking": partial(measure_banking, train=banking("train")),
+        "clinc": measure_clinc,
+    }
+    for name in options.sets:
+        measures[name](kept, name)
+
+    measured = measurements.write(
+        "decide-examples",
+        kept.arrays,
+        model=MODEL,
+        seeds=[0],
+        folder=measurements.FOLDER if options.keep else None,
+        rows=kept.rows,
+        figures={"seconds": kept.seconds, "milliseconds": kept.milliseconds},
+    )
+    computed = figures(measured)
+    print("\n".join(computed.tables["examples"]))
+    for key, value in computed.values.items():
+        print(f"{key}: {value:.1f}")
 
 
 if __name__ == "__main__":
