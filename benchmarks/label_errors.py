@@ -9,11 +9,11 @@ suspects of `bothways.check`, and of ten lines over `embed` (logistic regression
 self-confidence). The second: tables of BANKING77 with four classes of 40 rows and four of 1, 1, 2 and 4 rows, 5 % of
 the labels changed, one of them to a label that no other row has; likely label errors by the rule of `bothways.check`
 and by `find_label_issues` of cleanlab, of the same probabilities. The third: SST-2 with 5 % of the labels changed,
-MiniLM-L6, five folds, 3 epochs, two seeds; rows listed as likely label errors, how many have a changed label, and how many
-among the first 10 and 30. --keep: what was listed and what is wrong are kept in docs/measurements, and the tables of
-docs/RESULTS.md are computed from that (benchmarks/figures/label_errors.py).
+MiniLM-L6, five folds, 3 epochs, two seeds; rows listed as likely label errors, how many have a changed label, and how
+many among the first 10 and 30.
 
-Data: $BOTHWAYS_DATA (default: ../shared/data).
+--keep: what was listed and what is wrong are kept in docs/measurements; benchmarks/figures/label_errors.py computes the
+tables from that. Data: $BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Another embedding model for an index: nDCG@10 and seconds of computed vectors, and of vectors that are mapped.
 
-    python -m benchmarks.reindex [--words 48] [--documents 5183] [--samples 500 2000] [--out DIR]
+    python -m benchmarks.reindex [--words 48] [--documents 5183] [--samples 500 2000] [--keep]
 
 SciFact (BEIR's test queries), vectors alone, without words. Each document counts as one passage, cut after --words
 words, so that all fit into some minutes of one core. From bothways-en-static to bothways-en, and, if the package
@@ -11,11 +11,11 @@ For each sample: the map that `index --reindex --map N` fits, the loss that it p
 also with a random half of the documents computed, as in an index to which documents were added since. The seconds of a
 map are those of the sample, the fit and the mapping.
 
-Writes reindex.json. Data: $BOTHWAYS_DATA (default: ../shared/data).
+--keep: rankings are kept in docs/measurements; benchmarks/figures/reindex.py computes the tables from them. Data:
+$BOTHWAYS_DATA (default: ../shared/data).
 """
 
 import argparse
-import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,10 @@ from typing import Any
 import numpy as np
 
 import bothways
-from benchmarks.search import DATA, measure
+from benchmarks import measurements
+from benchmarks.figures.reindex import figures
+from benchmarks.search import DATA
+from benchmarks.search_rankings import best_documents, gold_ranking
 from bothways.search.mapping.linear_map import fit_map
 from bothways.search.mapping.map_loss import neighbour_loss, query_loss
 from bothways.text.data.beir import BeirDataset
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=48)
     parser.add_argument("--documents", type=int, default=5183)
     parser.add_argument("--samples", type=int, nargs="+", default=[500, 2000])
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
 
     rng = np.random.default_rng(0)
@@ -59,16 +62,30 @@ def main() -> None:
         models[MINILM] = Embedded(str(Path(package.origin).parent / "model"), data, order_D)
         pairs += [(STATIC, MINILM), (ENCODER, MINILM)]
 
-    figures: dict[str, Any] = {"documents": len(data.documents), "words": options.words}
+    arrays = gold_ranking("set", data)
+    seconds: dict[str, float] = {}
     for name, model in models.items():
-        computed = measure(data, {name: model.queries_QH @ model.documents_DH.T})
-        figures[name] = computed[name] | {"seconds": model.seconds_by_rows[len(order_D)]}
-        print(f"    {model.seconds_by_rows[len(order_D)]:.0f} s", flush=True)
+        arrays[f"set/{name}"] = best_documents(data, model.queries_QH @ model.documents_DH.T)
+        seconds[name] = model.seconds_by_rows[len(order_D)]
+        print(f"{name}: {seconds[name]:.0f} s", flush=True)
 
+    maps: list[dict[str, Any]] = []
     for old, new in pairs:
         for size in options.samples:
-            figures[f"{old} to {new}, {size}"] = mapped(data, models[old], models[new], order_D[:size], rng)
-    (options.out / "reindex.json").write_text(json.dumps(figures, indent=1))
+            best, facts = mapped(data, models[old], models[new], order_D[:size], rng)
+            arrays |= {f"set/{old}, {new}, {size}, {part}": best_QT for part, best_QT in best.items()}
+            maps.append({"old": old, "new": new, "sample": size, **facts})
+
+    kept = measurements.write(
+        "reindex",
+        arrays,
+        model=", ".join(models),
+        seeds=[0],
+        folder=measurements.FOLDER if options.keep else None,
+        figures={"seconds": seconds, "maps": maps},
+    )
+    for table in figures(kept).tables.values():
+        print("\n".join(["", *table]))
 
 
 def scifact(words: int, number: int, rng: np.random.Generator) -> BeirDataset:
@@ -111,7 +128,8 @@ def mapped(
     new: Embedded,
     sample_N: np.ndarray,
     rng: np.random.Generator,
-) -> dict[str, Any]:
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The best documents by mapped vectors, and by mapped and computed ones; and facts of the map."""
     started = time.perf_counter()
     exact_NH = new.documents_DH[sample_N]
     fitted = fit_map(old.documents_DH[sample_N], exact_NH)
@@ -120,20 +138,17 @@ def mapped(
 
     is_computed_D = rng.random(len(mapped_DH)) < 0.5
     half_DH = np.where(is_computed_D[:, None], new.documents_DH, mapped_DH)
-    figures = measure(
-        data,
-        {
-            f"mapped by {len(sample_N):,}": new.queries_QH @ mapped_DH.T,
-            f"half mapped by {len(sample_N):,}": new.queries_QH @ half_DH.T,
-        },
-    )
+    best = {
+        "mapped": best_documents(data, new.queries_QH @ mapped_DH.T),
+        "half": best_documents(data, new.queries_QH @ half_DH.T),
+    }
 
     # As the command prints them; the queries of the test stand for those of a user.
     neighbours = neighbour_loss(fitted.heldout_NH, exact_NH)
     ranking = query_loss(new.queries_QH, fitted.heldout_NH, exact_NH)
-    print(f"    {seconds:.1f} s, penalty {fitted.penalty}, cosine {fitted.cosine:.3f}")
+    print(f"{len(sample_N):,}: {seconds:.1f} s, penalty {fitted.penalty}, cosine {fitted.cosine:.3f}")
     print(f"    {neighbours.line()}\n    {ranking.line()}", flush=True)
-    return figures | {
+    return best, {
         "seconds": seconds,
         "penalty": fitted.penalty,
         "cosine": fitted.cosine,
