@@ -138,8 +138,9 @@ class Store:
     @property
     def mapped_from(self) -> str | None:
         """The model whose vectors were mapped into the space of the encoder; None if the encoder has computed all."""
-        mapped = self.database.get("encoder_mapped")
-        return mapped["source"] if mapped and self.space() == "encoder" else None
+        with self._reading() as database:
+            mapped = database.get("encoder_mapped")
+            return mapped["source"] if mapped and _space(database) == "encoder" else None
 
     # --- search -------------------------------------------------------------------------------------------------------
 

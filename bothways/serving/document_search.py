@@ -49,9 +49,12 @@ class DocumentSearch:
         self.reranker = reranker
         self.by_space = {served.fingerprint: served for served in models if served.fingerprint}
 
-    def facts(self) -> dict[str, int]:
-        """Numbers of the index. It reads the database, so not in the event loop."""
-        return {"files": self.store.files, "passages": self.store.passages}
+    def facts(self) -> dict[str, Any]:
+        """Numbers of the index, and the model whose vectors were mapped if they were. It reads the database, so not in
+        the event loop."""
+        facts: dict[str, Any] = {"files": self.store.files, "passages": self.store.passages}
+        mapped_from = self.store.mapped_from
+        return facts if mapped_from is None else facts | {"mapped_from": mapped_from}
 
     async def respond(self, request: Request) -> Response:
         metrics: RequestMetrics = request.scope[METRICS]

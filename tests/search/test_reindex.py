@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from bothways.search.mapping.linear_map import ORTHOGONAL, fit_map, unit_rows
 from bothways.search.mapping.map_loss import neighbour_loss, query_loss
 from bothways.search.reindexing import reindex
 from bothways.search.store import Store
+from bothways.serving.document_search import DocumentSearch
+from bothways.serving.limits import Limits
 from bothways.settings import Index
 from tests.search.tables import WORDS, small_static
 
@@ -28,6 +31,7 @@ PASSAGES = 130  # more than the least sample
 # Reindexes a store; the process kills itself when a function is called for the n-th time.
 CODE = """
 import os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from bothways.search import reindexing
 from tests.search import test_reindex
@@ -273,11 +277,15 @@ def test_a_mapped_store_says_so_until_its_vectors_are_computed(store, folder, tm
     with Store(store) as opened:
         assert opened.mapped_from == "old"
         assert opened.space() == "encoder"
+        with ThreadPoolExecutor(1) as other_thread:  # as the server asks
+            facts = other_thread.submit(DocumentSearch(opened, [], Limits()).facts).result()
+        assert facts == {"files": opened.files, "passages": opened.passages, "mapped_from": "old"}
     refuse("mapped already", store, "rotated", sample=100)
 
     reindex(store, "new")
     with Store(store) as opened:
         assert opened.mapped_from is None
+        assert "mapped_from" not in DocumentSearch(opened, [], Limits()).facts()
     fresh = build(folder, tmp_path / "fresh", "new")
     assert vectors(store) == vectors(fresh)
     assert contents(store) == contents(fresh)
