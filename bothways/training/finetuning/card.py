@@ -47,6 +47,7 @@ class StartModel:
     language: code of its language; "" if unknown.
     licence: front matter about its licence.
     terms: the licence in words.
+    decides: the sources of the part that reads options, of a model that decides.
     """
 
     name: str
@@ -54,6 +55,7 @@ class StartModel:
     language: str = ""
     licence: Mapping[str, str] | None = None
     terms: str = "unknown: nothing that the run has read says so. Find out before you pass the model on."
+    decides: str = ""
 
 
 # docs/model.md and NOTICE have the sources.
@@ -66,6 +68,10 @@ PACKAGED = {
         terms=(
             "Apache-2.0 AND MIT. The weights were made from sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0) and "
             "changed; that one was made from microsoft/MiniLM-L12-H384-uncased (MIT)."
+        ),
+        decides=(
+            "that of the start model. It was trained on statements about passages of English Wikipedia (CC BY-SA) and "
+            "of SQuAD 1.1 (CC BY-SA 4.0), none of which is in it."
         ),
     ),
     pretrained.STATIC: StartModel(
@@ -376,6 +382,8 @@ class ModelCard:
 
     def _licence(self) -> Iterator[str]:
         yield f"- Of the start model: {self.start.terms}"
+        if self.task == "decide" and self.start.decides:
+            yield f"- Of the part that reads options: {self.start.decides}"
         yield "- Of the training rows: unknown to the program that wrote this page."
         yield "- Of this model: for its author to say, within the two."
 

@@ -100,6 +100,13 @@ def test_the_licence_of_the_start_model_is_said_where_it_is_known(model):
     assert {name: front[name] for name in known if name in front} == expected
 
 
+@pytest.mark.parametrize("task", ["decide", "classify"])
+def test_the_card_of_a_model_that_decides_names_the_sources_of_the_part_that_reads_options(task):
+    metadata = {"verb": f"finetune {task}", "settings": {"model": "bothways-en"}}
+    text = card.ModelCard(task, "bert", ("a", "b"), False, metadata).text()
+    assert ("SQuAD 1.1 (CC BY-SA 4.0)" in text) == (task == "decide")
+
+
 @pytest.fixture(scope="module")
 def planted_runs(checkpoint_of, table, tmp_path_factory):
     """Two equal runs: a word is in each text, in every path, and it is the name of the host and of the user."""
