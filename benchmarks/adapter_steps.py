@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import torch
 
+from benchmarks import measurements
 from benchmarks.finetune_scores import minilm
 from benchmarks.finetune_sets import DATA, glue, rows_of
 from bothways.text.data.examples import read_table
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--systems", nargs="+", default=[*SYSTEMS], choices=SYSTEMS)
     parser.add_argument("--sets", nargs="+", default=["SST-2", "IMDb"])
+    parser.add_argument("--keep", metavar="NAME", help="write the figures to docs/measurements/NAME.json")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -157,6 +159,7 @@ def main() -> None:
         print(json.dumps(side(kind, arguments.model, batches)))
         return
     print("| set | system | MB above the loaded model | of full | ms a step | full / this |\n|---|---|---|---|---|---|")
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
     for name in arguments.sets:
         full: tuple[float, float] | None = None
         for kind in arguments.systems:
@@ -166,10 +169,14 @@ def main() -> None:
             if done.returncode:
                 raise SystemExit(done.stderr[-2000:])
             megabytes, times = json.loads(done.stdout.strip().split("\n")[-1])
+            figures.setdefault(name, {})[kind] = {"megabytes": megabytes, "seconds": times}
             step = 1000 * median(times)
             full = full or (megabytes, step)
             share, speed = megabytes / full[0], full[1] / step
             print(f"| {name} | {kind} | {megabytes:.0f} | {share:.0%} | {step:.0f} | {speed:.2f} |", flush=True)
+    if arguments.keep:
+        measures = ["bothways/model", "bothways/training/loop.py"]
+        measurements.write(arguments.keep, {}, model=arguments.model.name, measures=measures, figures=figures)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Fine-tuning against transformers' Trainer: same checkpoint, examples and settings; scores and seconds.
 
-    python -m benchmarks.finetune_speed [--only CoNLL SST-2 SQuAD] [--seeds N] [--epochs 1]
+    python -m benchmarks.finetune_speed [--only CoNLL SST-2 SQuAD] [--seeds N] [--epochs 1] [--keep NAME]
 
 MiniLM-L6 on CoNLL-2003 (three seeds, one sentence per example), 5,000 rows of SST-2 and 2,000 questions of SQuAD
 (one seed each, or --seeds): 32 examples per step, AdamW at 5e-5, linear schedule, 10 % warm-up, dropout 0.1. Trainer
@@ -26,6 +26,7 @@ import torch
 import transformers
 from transformers import Trainer
 
+from benchmarks import measurements
 from benchmarks.finetune_scores import minilm
 from bothways.measure import metrics
 from bothways.model.checkpoint import checkpoint
@@ -173,13 +174,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--keep", metavar="NAME", help="write the figures to docs/measurements/NAME.json")
     options = parser.parse_args()
+    figures: dict[str, dict[str, list[tuple[float, float]]]] = {}  # (score, seconds) of each seed, by set and side
     print(f"{'set':6} {'side':18} {'metric':9} {'mean':>7} {'std':>6}  n  seconds  bothways is faster by")
     for name in options.only:
         our_seconds, seeds = 0.0, options.seeds or (3 if name == "CoNLL" else 1)
         for who in ("ours", "Trainer, bf16", "Trainer, float32"):
             with ProcessPoolExecutor(1, get_context("spawn")) as executor:
                 metric, results = executor.submit(side, name, who, seeds, options.epochs).result()
+            figures.setdefault(name, {})[who] = results
             (mean, std), seconds = metrics.mean_and_std([score for score, _ in results]), [time for _, time in results]
             average = sum(seconds) / len(seconds)
             our_seconds = our_seconds or average
@@ -189,6 +193,9 @@ def main() -> None:
                 f"{average / our_seconds:.2f}x  {times}",
                 flush=True,
             )
+    if options.keep:
+        measures = ["bothways/training", "bothways/model"]
+        measurements.write(options.keep, {}, model="all-MiniLM-L6-v2", measures=measures, figures=figures)
 
 
 if __name__ == "__main__":

@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sides", nargs="+", default=None)
+    parser.add_argument("--keep", metavar="NAME", help="write the figures to docs/measurements/NAME.json")
     for name in ("side", "family", "size", "batches"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -230,6 +231,7 @@ def main() -> None:
     sides = options.sides or [OURS, PEER, PEER_KEPT, PEER_EXACT]
     if options.device != "cpu" and not options.sides:
         sides = [OURS, PEER, PEER_COMPILED]
+    figures: list[dict[str, Any]] = []
     for family, length, size in product(options.families, options.lengths, options.sizes):
         tokens = options.batch_tokens or (2048 if size == "base" else 4096)
         with tempfile.TemporaryDirectory() as folder:
@@ -237,12 +239,20 @@ def main() -> None:
             batches = masked_batches(wikipedia(), family=family, length=length, batch_tokens=tokens)
             torch.save([*islice(batches, READY)], file)
             for rate in options.dropout:
-                compare(options, sides, family=family, size=size, rate=rate, file=file, title=f"{tokens} x {length}")
+                title = f"{tokens} x {length}"
+                rounds = compare(options, sides, family=family, size=size, rate=rate, file=file, title=title)
+                figures.append({"family": family, "size": size, "tokens": title, "dropout": rate, "rounds": rounds})
+    if options.keep:
+        from benchmarks import measurements  # not at the top: a process of a peer imports nothing of ours
+
+        measures = ["bothways/training", "bothways/model"]
+        measurements.write(options.keep, {}, model="new models", measures=measures, figures=figures)
 
 
 def compare(
     options: argparse.Namespace, sides: list[str], *, family: str, size: str, rate: float, file: Path, title: str
-) -> None:  # fmt: skip
+) -> dict[str, list[dict[str, float]]]:  # fmt: skip
+    """Print a table; the measures of each round, by side."""
     rows_by_side: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for _ in range(options.rounds):
         for side in sides:
@@ -269,6 +279,7 @@ def compare(
             f"{max(row['memory'] for row in rows):11.2f}  {first / speed:.2f} x",
             flush=True,
         )
+    return rows_by_side
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import serving_report
+from benchmarks import measurements, serving_report
 from benchmarks.inference import order
 from benchmarks.inference_texts import minilm, texts_of, tokenizer
 from benchmarks.load_generator import Load
@@ -277,6 +277,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--overload", type=float, default=60.0, help="seconds of overload")
     parser.add_argument("--requests", type=int, default=100_000, help="requests between two looks at the memory")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--keep", metavar="NAME", help="write the figures to docs/measurements/NAME.json")
     return parser.parse_args()
 
 
@@ -285,7 +286,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the servers too
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        measure(options, Path(scratch))
+        figures = measure(options, Path(scratch))
+    if options.keep:
+        measures = ["bothways/serving", "bothways/core", "bothways/inference"]
+        measurements.write(options.keep, {}, model=options.model.name, measures=measures, figures=figures)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import decide, english, explain, few_examples, out_of_scope, search
+from benchmarks.figures import (
+    classical,
+    decide,
+    decide_examples,
+    english,
+    explain,
+    few_examples,
+    label_errors,
+    label_next,
+    out_of_scope,
+    reindex,
+    search,
+    search_scores,
+    verdicts,
+)
 from benchmarks.figures.pages import (
     PageTable,
     lines_with,
@@ -40,6 +54,15 @@ MEASUREMENTS: Mapping[str, Callable[[Measurement], Figures]] = {
     "explain": explain.figures,
     "explain-time": explain.time,
     "search": search.figures,
+    "search-scores": search_scores.figures,
+    "reindex": reindex.figures,
+    "label-errors": label_errors.of_training,
+    "label-errors-messages": label_errors.of_messages,
+    "label-errors-rare": label_errors.of_rare_classes,
+    "label-next": label_next.figures,
+    "verdicts": verdicts.figures,
+    "decide-examples": decide_examples.figures,
+    "classical": classical.figures,
 }
 COVERED = "computed: each row is a sentence of pages.toml, or named there"
 
