@@ -80,8 +80,12 @@ def quality(measurement: Measurement, way: str, name: str, signals: str) -> dict
 
 
 def calibration_error(predicted: np.ndarray, observed: np.ndarray, bins: int = 10) -> float:
-    """Expected calibration error, in bins of equal size."""
-    parts = np.array_split(np.argsort(predicted, kind="stable"), bins)
+    """Expected calibration error, in bins of equal size. Hits of equal scores count as their mean, so that their order
+    does not matter."""
+    _, score_of_hit = np.unique(predicted, return_inverse=True)
+    mean_of_score = np.bincount(score_of_hit, observed) / np.bincount(score_of_hit)
+    observed = mean_of_score[score_of_hit]
+    parts = np.array_split(np.argsort(predicted), bins)
     return float(sum(len(part) * abs(predicted[part].mean() - observed[part].mean()) for part in parts) / len(observed))
 
 

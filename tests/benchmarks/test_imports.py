@@ -32,6 +32,7 @@ def exists(module: str, name: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_what_is_imported_from_the_package_exists(folder):
     files = sorted((ROOT / folder).rglob("*.py"))
