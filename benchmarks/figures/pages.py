@@ -2,7 +2,8 @@
 
 A table that is written from a measurement has a comment above it: `<!-- figures: few-examples/frozen -->`. A sentence
 is a template of docs/measurements/pages.toml: text with {names} of values, which the page must contain with their
-numbers. Each other table is named there, with the reason why nothing computes it.
+numbers. Each other table of README.md, docs/RESULTS.md and docs/model.md is named there, with the reason why nothing
+computes it.
 """
 
 import re
@@ -131,5 +132,7 @@ def lines_with(text: str, template: str) -> set[int]:
     return lines
 
 
-def read_pages(root: Path, names: Mapping[str, object]) -> dict[str, str]:
-    return {name: (root / name).read_text(encoding="utf-8") for name in names}
+def read_pages(root: Path) -> dict[str, str]:
+    """The text of README.md and of each page of the documentation, by its path in the repository."""
+    files = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}

@@ -21,8 +21,8 @@ def described():
 
 
 @pytest.fixture(scope="module")
-def texts(described):
-    return read_pages(ROOT, described["tables"])
+def texts():
+    return read_pages(ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,10 @@ def with_digit_changed(number: str) -> str:
 
 def test_the_pages_say_what_was_measured_and_each_table_is_covered_or_named(check):
     assert [*check.mistakes()] == []
+
+
+def test_all_pages_that_are_described_exist(texts, described):
+    assert described["sentences"].keys() | described["tables"].keys() <= texts.keys()
 
 
 def test_one_digit_in_a_table_that_is_changed_is_found_with_its_line_and_the_right_value(check, texts, described):
