@@ -13,6 +13,7 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 
+from tests.soaked import in_soak
 from tests.test_examples import TRACKERS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -61,7 +62,7 @@ def run_example(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRACKERS)
+@pytest.mark.parametrize("name", [TRACKERS[0], *in_soak(*TRACKERS[1:])])
 def test_an_example_logs_steps_evaluations_and_the_result_and_prints_it(name, tmp_path, monkeypatch, capsys):
     tracker = StandInTracker()
     module = name.removeprefix("log_with_")

@@ -17,6 +17,7 @@ from bothways.scale.shards import ShardedArray
 from bothways.text.corpus import array_files, cache
 from bothways.text.corpus.token_store import open_or_build
 from tests.cloud.conftest import at_random
+from tests.soaked import in_soak
 
 WORDS = [f"w{number}" for number in range(95)]
 TOKENIZER = Tokenizer(
@@ -164,7 +165,7 @@ def test_of_two_processes_one_fills_the_cache_for_both(bucket, local, proxy):
     assert len(fetched) == 2 * 18  # each shard once, in two blocks
 
 
-@pytest.mark.parametrize("part", ["ids-00003", "sentences-00000", "store.json", "lost"])
+@pytest.mark.parametrize("part", ["ids-00003", *in_soak("sentences-00000", "store.json", "lost")])
 def test_a_damaged_store_is_named_in_a_message_and_built_again(bucket, local, part):
     opened_and_closed(f"{bucket}/stores")
     [metadata] = [file for file in as_path(bucket).files() if file.name == "store.json"]

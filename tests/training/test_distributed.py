@@ -40,11 +40,13 @@ def distance(out, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [
-        {"dropout": 0.0}, {"dropout": 0.1}, {"dropout": 0.0, "shard": True},
+    "options",
+    [
+        pytest.param({"dropout": 0.0}, id="replicated"),
+        pytest.param({"dropout": 0.1}, id="with dropout", marks=pytest.mark.soak),
+        pytest.param({"dropout": 0.0, "shard": True}, id="sharded"),
     ],
-    ids=["replicated", "with dropout", "sharded"],
-)  # fmt: skip
+)
 def test_two_processes_have_the_gradient_and_the_losses_of_one(options, work, undisturbed, tmp_path):
     out = tmp_path / "run"
     run = {"out": out, **LONG, **options}
