@@ -9,12 +9,15 @@ from bothways.shrink.measuring import Measured
 from bothways.training.finetuning.card import card_of_changed
 
 
-def card_of(choice: Choice, kept: Checkpoint) -> str:
-    """The card of the model that is kept. It has no speed, so that the same model has the same card."""
-    return card_of_changed(kept, score_lines(choice))
+def card_of(choice: Choice, kept: Checkpoint, is_known: bool) -> str:
+    """The card of the model that is kept. It has no speed, so that the same model has the same card.
+
+    is_known: whether the model was trained or selected on rows that it is scored on.
+    """
+    return card_of_changed(kept, score_lines(choice, is_known))
 
 
-def score_lines(choice: Choice) -> Iterator[str]:
+def score_lines(choice: Choice, is_known: bool) -> Iterator[str]:
     """A table with the model as it was and as it is, and how they were measured."""
     before, kept = choice.measured[0], choice.best
     yield f"| form | MB | {choice.metric}, % | lost, in points (95 %) |"
@@ -30,6 +33,8 @@ def score_lines(choice: Choice) -> Iterator[str]:
         yield f"Measured on {rows}, others than those that the number formats were chosen with."
     else:
         yield f"Measured on {choice.split}, {rows}."
+    if is_known:
+        yield "The model was trained or selected on such rows, so both scores are too high; compare the two."
 
 
 def form(measured: Measured) -> str:

@@ -220,12 +220,16 @@ def recorded_options(kind: type[FineTune], loaded: Checkpoint, columns: dict[str
     return {name: value for name, value in options.items() if name in names and value}
 
 
-def warn_of_known_rows(training: FineTune, loaded: Checkpoint) -> None:
-    """A warning if the model has been trained on the rows that are split off for the score."""
+def is_scored_on_known_rows(training: FineTune, loaded: Checkpoint) -> bool:
+    """Whether the model has been trained on the rows that are split off for the score."""
     recorded = loaded.settings
     is_same = str(recorded.get("train")) == str(training.train)
     is_split_as_now = not recorded.get("dev") and not recorded.get("test") and recorded.get("seed", 0) == training.seed
-    if is_same and not training.test and not is_split_as_now:
+    return is_same and not training.test and not is_split_as_now
+
+
+def warn_of_known_rows(training: FineTune, loaded: Checkpoint) -> None:
+    if is_scored_on_known_rows(training, loaded):
         logger.warning(
             f"{training.train}: the model was trained on these rows, so its own score on a part of them is too high; "
             f"name other labelled rows with {flag('test')}"
@@ -336,8 +340,9 @@ def keep_best(verb: str, settings: Any, plan: PruningPlan) -> Choice:
             notes=notes(plan, best),
         )
         record = {"from": str(training.model), **choice.record}
+        is_known = is_scored_on_known_rows(training, plan.original)
         kept_model = replace(best.checkpoint, metadata={**best.checkpoint.metadata, "verb": verb, verb: record})
-        checkpoint.save(kept_model, choice.model, card=card_of(choice, kept_model))
+        checkpoint.save(kept_model, choice.model, card=card_of(choice, kept_model, is_known))
 
         report = training.out / STEPS / str(kept) / "report.html"
         if report.exists() and plan.rule.best == "last":

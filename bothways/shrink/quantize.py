@@ -66,7 +66,7 @@ def run(settings: Quantize) -> Choice:
     )
     record = {"from": str(settings.model), "texts": str(settings.texts), **choice.record, **seen}
     quantized = replace(best.checkpoint, metadata={**loaded.metadata, "verb": "quantize", "quantize": record})
-    checkpoint.save(quantized, settings.out, card=card_of(choice, quantized))
+    checkpoint.save(quantized, settings.out, card=card_of(choice, quantized, is_known=bool(seen)))
     return choice
 
 

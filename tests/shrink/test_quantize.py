@@ -166,6 +166,7 @@ def test_rows_that_the_model_was_trained_on_are_named_in_a_message(make, tmp_pat
         assert any(f"{file}: the model was {use} this file" in line for line in messages)
         record = json.loads((tmp_path / f"small {split}" / "bothways.json").read_text(encoding="utf-8"))
         assert record["quantize"]["selected_on"] == split
+        assert "both scores are too high" in (tmp_path / f"small {split}" / CARD).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -183,6 +184,7 @@ def test_a_classifier_is_measured_by_its_labels_as_evaluate_measures(make, tmp_p
     card = (tmp_path / "small" / CARD).read_text(encoding="utf-8")
     assert f"| float32 | {result.measured[0].size / 1e6:.1f} | {result.measured[0].score:.2f} | |" in card
     assert f"Measured on {result.rows} rows, others than" in card and "Only Bothways reads" in card
+    assert "too high" not in card
 
 
 def test_without_labels_the_share_of_texts_that_keep_theirs_counts(make, texts, tmp_path):
