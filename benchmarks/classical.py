@@ -93,14 +93,14 @@ def main() -> None:
             cosines = (embedders[name](first) * embedders[name](second)).sum(1)
         arrays[f"{name}/cosines"] = cosines.astype(np.float32)
 
-    kept = measurements.write(
+    measurement = measurements.write(
         "classical",
         arrays,
         model=", ".join(("TF-IDF", *embedders)),
         seeds=range(options.draws),
         folder=measurements.FOLDER if options.keep else None,
     )
-    print("\n".join(figures(kept).tables["models"]))
+    print("\n".join(figures(measurement).tables["models"]))
 
 
 if __name__ == "__main__":

@@ -63,14 +63,31 @@ def of_each_class(rows: Sequence[Row], number: int) -> list[Row]:
     return [row for several in by_label.values() for row in several[:number]]
 
 
-def fine_tuned(train: Sequence[Row], test: Sequence[Row], kept: "Kept", name: str) -> Predictor:
-    """The model of a run, whose seconds are kept."""
+class Results:
+    """Arrays for docs/measurements; and by set the seconds of its run, its training rows, and milliseconds a text."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.seconds: dict[str, float] = {}
+        self.rows: dict[str, int] = {}
+        self.milliseconds: dict[str, float] = {}
+
+    def labels(self, name: str, test: Sequence[Row], labels: Mapping[str, Sequence[str | None]]) -> None:
+        """The right labels of test rows, and those of each method."""
+        names = sorted({row["label"] for row in test})
+        self.arrays[f"{name}/gold"] = measurements.codes([row["label"] for row in test], names)
+        for method, predicted in labels.items():
+            self.arrays[f"{name}/{method}"] = measurements.codes(predicted, names)
+
+
+def fine_tuned(train: Sequence[Row], test: Sequence[Row], results: Results, name: str) -> Predictor:
+    """The model of a run, whose seconds and rows go to the results."""
     with tempfile.TemporaryDirectory() as directory:
         start = time.monotonic()
         result = bothways.finetune([*train], task="decide", model=MODEL, test=[*test], out=Path(directory) / "run")
-        kept.seconds[name] = time.monotonic() - start
-        kept.rows[name] = len(train)
-        print(f"{name}: {kept.seconds[name]:.0f} s; {result!r}", flush=True)
+        results.seconds[name] = time.monotonic() - start
+        results.rows[name] = len(train)
+        print(f"{name}: {results.seconds[name]:.0f} s; {result!r}", flush=True)
         return bothways.load(result.model_directory)
 
 
@@ -92,22 +109,22 @@ def milliseconds(model: Predictor, rows: Sequence[Row]) -> float:
     return 1000 * statistics.median(seconds)
 
 
-def measure_banking(kept: "Kept", name: str, train: Sequence[Row]) -> None:
+def measure_banking(results: Results, name: str, train: Sequence[Row]) -> None:
     test = banking("test")
-    tuned = fine_tuned(train, test, kept, name)
+    tuned = fine_tuned(train, test, results, name)
     encoder = bothways.load(MODEL)
     beside = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test)))
     labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
-    kept.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
-    kept.milliseconds[name] = milliseconds(tuned, test)
+    results.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
+    results.milliseconds[name] = milliseconds(tuned, test)
 
 
-def measure_support(kept: "Kept", name: str) -> None:
+def measure_support(results: Results, name: str) -> None:
     messages = SETS["support"]()
     rows = [{"text": text, "label": label} for text, label in zip(messages.texts, messages.labels, strict=True)]
     train = of_each_class(rows, 8)
     test = [row for row in rows if row not in train]
-    tuned = fine_tuned(train, test, kept, name)
+    tuned = fine_tuned(train, test, results, name)
     encoder = bothways.load(MODEL)
     decisions = {
         "decide": tuned.decide(texts_of(test), none=False),
@@ -116,43 +133,26 @@ def measure_support(kept: "Kept", name: str) -> None:
     }
     labels = {method: [one.label for one in answers] for method, answers in decisions.items()}
     labels["scikit-learn"] = by_sklearn(encoder, train).predict(encoder.embed(texts_of(test))).tolist()
-    kept.labels(name, test, labels)
+    results.labels(name, test, labels)
 
 
-def measure_clinc(kept: "Kept", name: str) -> None:
+def measure_clinc(results: Results, name: str) -> None:
     train, test = clinc("train"), clinc("test")
-    tuned = fine_tuned(train, test, kept, name)
+    tuned = fine_tuned(train, test, results, name)
     encoder = bothways.load(MODEL)
     fitted = by_sklearn(encoder, train)
     labels = [one.label for one in tuned.decide(texts_of(test), none=False)]
     beside = fitted.predict(encoder.embed(texts_of(test)))
-    kept.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
+    results.labels(name, test, {"decide": labels, "scikit-learn": beside.tolist()})
 
     parts = {"validation": clinc("val"), "test": test, "outside": clinc("oos_test")}
     for part, rows in parts.items():
         decisions = tuned.decide(texts_of(rows))
         doubts = 1 - fitted.predict_proba(encoder.embed(texts_of(rows))).max(1)
-        kept.arrays[f"{name}/none/{part}/decide"] = np.array([one.none for one in decisions], np.float32)
-        kept.arrays[f"{name}/none/{part}/scikit-learn"] = doubts.astype(np.float32)
-        kept.arrays[f"{name}/refused/{part}"] = np.array([one.label is None for one in decisions])
-    kept.milliseconds[name] = milliseconds(tuned, test)
-
-
-class Kept:
-    """What is measured: arrays, and seconds of runs, their rows and milliseconds of a text, by set."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, np.ndarray] = {}
-        self.seconds: dict[str, float] = {}
-        self.rows: dict[str, int] = {}
-        self.milliseconds: dict[str, float] = {}
-
-    def labels(self, name: str, test: Sequence[Row], labels: Mapping[str, Sequence[str | None]]) -> None:
-        """The right labels of test rows, and those of each method."""
-        names = sorted({row["label"] for row in test})
-        self.arrays[f"{name}/gold"] = measurements.codes([row["label"] for row in test], names)
-        for method, predicted in labels.items():
-            self.arrays[f"{name}/{method}"] = measurements.codes(predicted, names)
+        results.arrays[f"{name}/none/{part}/decide"] = np.array([one.none for one in decisions], np.float32)
+        results.arrays[f"{name}/none/{part}/scikit-learn"] = doubts.astype(np.float32)
+        results.arrays[f"{name}/refused/{part}"] = np.array([one.label is None for one in decisions])
+    results.milliseconds[name] = milliseconds(tuned, test)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -161,24 +161,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args(arguments)
 
-    kept = Kept()
-    measures: dict[str, Callable[[Kept, str], None]] = {
+    results = Results()
+    measures: dict[str, Callable[[Results, str], None]] = {
         "support": measure_support,
         "banking10": partial(measure_banking, train=of_each_class(banking("train"), 10)),
         "banking": partial(measure_banking, train=banking("train")),
         "clinc": measure_clinc,
     }
     for name in options.sets:
-        measures[name](kept, name)
+        measures[name](results, name)
 
     measured = measurements.write(
         "decide-examples",
-        kept.arrays,
+        results.arrays,
         model=MODEL,
         seeds=[0],
         folder=measurements.FOLDER if options.keep else None,
-        rows=kept.rows,
-        figures={"seconds": kept.seconds, "milliseconds": kept.milliseconds},
+        rows=results.rows,
+        figures={"seconds": results.seconds, "milliseconds": results.milliseconds},
     )
     computed = figures(measured)
     print("\n".join(computed.tables["examples"]))

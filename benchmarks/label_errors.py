@@ -36,7 +36,7 @@ from sklearn.model_selection import cross_val_predict
 
 import bothways
 from benchmarks import measurements
-from benchmarks.figures.label_errors import of_messages, of_rare_classes, of_training
+from benchmarks.figures.label_errors import LABELS, of_messages, of_rare_classes, of_training
 from benchmarks.finetune_scores import minilm
 from bothways.cli.demo import read_sample
 from bothways.measure.metrics.label_errors import label_errors
@@ -48,7 +48,6 @@ from bothways.training.finetuning.model_scores import OUT_OF_FOLD
 
 DATA = Path(os.environ.get("BOTHWAYS_DATA", "../shared/data"))
 WRONG = 0.05
-LABELS = ["negative", "positive"]
 RUNS = ((3, 1), (3, 2))  # epochs and seed of the trainings
 MESSAGES, PLANTED, SHOWN = 400, 24, 40
 FREQUENT = (40, 40, 40, 40)  # rows by class, of the tables with rare classes
@@ -72,12 +71,12 @@ def main() -> None:
         name, model, seeds = "label-errors-rare", "bothways-en, linear models", range(options.seeds or 20)
         arrays, figures = check_rare_classes(seeds), of_rare_classes
     else:
-        name, model, seeds = "label-errors", "all-MiniLM-L6-v2, fine-tuned", range(1, 3)
+        name, model, seeds = "label-errors", "all-MiniLM-L6-v2, fine-tuned", [seed for _, seed in RUNS]
         arrays, figures = check_training(options.rows), of_training
 
     folder = measurements.FOLDER if options.keep else None
-    kept = measurements.write(name, arrays, model=model, seeds=seeds, folder=folder)
-    for table in figures(kept).tables.values():
+    measurement = measurements.write(name, arrays, model=model, seeds=seeds, folder=folder)
+    for table in figures(measurement).tables.values():
         print("\n".join(table))
 
 

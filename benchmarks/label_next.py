@@ -57,7 +57,7 @@ def main() -> None:
             arrays[f"{name}/{method}"] = np.stack(draws)
         print(f"{name}: done", flush=True)
 
-    kept = measurements.write(
+    measurement = measurements.write(
         "label-next",
         arrays,
         model="linear heads on frozen vectors of all-MiniLM-L6-v2",
@@ -65,7 +65,7 @@ def main() -> None:
         folder=measurements.FOLDER if options.keep else None,
         pools=pools,
     )
-    for table in figures(kept).tables.values():
+    for table in figures(measurement).tables.values():
         print("\n".join(["", *table]))
 
 

@@ -76,7 +76,7 @@ def main() -> None:
             arrays |= {f"set/{old}, {new}, {size}, {part}": best_QT for part, best_QT in best.items()}
             maps.append({"old": old, "new": new, "sample": size, **facts})
 
-    kept = measurements.write(
+    measurement = measurements.write(
         "reindex",
         arrays,
         model=", ".join(models),
@@ -84,7 +84,7 @@ def main() -> None:
         folder=measurements.FOLDER if options.keep else None,
         figures={"seconds": seconds, "maps": maps},
     )
-    for table in figures(kept).tables.values():
+    for table in figures(measurement).tables.values():
         print("\n".join(["", *table]))
 
 

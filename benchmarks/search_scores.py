@@ -319,15 +319,15 @@ def fit_scores(folder: Path, keep: bool) -> dict[str, Any]:
             fitted["coefficients"][way] = coefficients(by_set, how, space, fitted["backgrounds"])
             print(way, "coefficients", fitted["coefficients"][way])
 
-    kept = measurements.write(
+    measurement = measurements.write(
         "search-scores",
         arrays,
         model="bothways-en, bothways-en-static",
         folder=measurements.FOLDER if keep else None,
     )
-    for table in figures(kept).tables.values():
+    for table in figures(measurement).tables.values():
         print("\n".join(["", *table]))
-    draw_reliability({way: reliability(kept, way) for way in DRAWN}).write(folder / "search_scores.svg")
+    draw_reliability({way: reliability(measurement, way) for way in DRAWN}).write(folder / "search_scores.svg")
     return fitted
 
 

@@ -143,14 +143,14 @@ def main() -> None:
     arrays: dict[str, np.ndarray] = {}
     for name in options.sets:
         arrays |= measure(name, options.draws)
-    kept = measurements.write(
+    measurement = measurements.write(
         "verdicts",
         arrays,
         model="all-MiniLM-L6-v2, frozen, with a linear head; TF-IDF",
         seeds=range(options.draws),
         folder=measurements.FOLDER if options.keep else None,
     )
-    print("\n".join(figures(kept).tables["verdicts"]))
+    print("\n".join(figures(measurement).tables["verdicts"]))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ def signals_of(measurement: Measurement, way: str) -> list[str]:
 
 def quality(measurement: Measurement, way: str, name: str, signals: str) -> dict[str, float]:
     predicted = measurement[f"{way}/{name}/{signals}"].astype(np.float64)
-    relevant, own = measurement[f"{way}/{name}/relevant"], measurement[f"{way}/{name}/own"]
+    relevant = measurement[f"{way}/{name}/relevant"]
+    own = measurement[f"{way}/{name}/own"]
     return {
         "auc": auroc(predicted[own], predicted[~own]),
         "auc of relevant": auroc(predicted[own & relevant], predicted[own & ~relevant]),
@@ -135,8 +136,10 @@ def weak_table(measurement: Measurement) -> list[str]:
 
 def weak(measurement: Measurement, way: str, name: str, threshold: float) -> tuple[float, float, float]:
     package = PACKAGE[way.partition(",")[0]]
-    first, best = measurement[f"{way}/{name}/{package}"], measurement[f"{way}/{name}/best"]
-    relevant, own = measurement[f"{way}/{name}/relevant"], measurement[f"{way}/{name}/own"]
+    first = measurement[f"{way}/{name}/{package}"]
+    best = measurement[f"{way}/{name}/best"]
+    relevant = measurement[f"{way}/{name}/relevant"]
+    own = measurement[f"{way}/{name}/own"]
     return (
         float((first[own & relevant] < threshold).mean()),
         float((best[own] < threshold).mean()),

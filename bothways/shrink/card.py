@@ -19,7 +19,8 @@ def card_of(choice: Choice, kept: Checkpoint, is_known: bool) -> str:
 
 def score_lines(choice: Choice, is_known: bool) -> Iterator[str]:
     """A table with the model as it was and as it is, and how they were measured."""
-    before, kept = choice.measured[0], choice.best
+    before = choice.measured[0]
+    kept = choice.best
     yield f"| form | MB | {choice.metric}, % | lost, in points (95 %) |"
     yield "|---|---|---|---|"
     yield f"{form(before)} |"
