@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bothways.base.errors import InputError, RowLocation, flag, no_such_column
+from bothways.base.errors import InputError, RowError, RowLocation, flag, no_such_column
 from bothways.settings.base import TextColumns
 from bothways.settings.tables_in_memory import LocatedRow, TableList, TableSource
 from bothways.text.data.columns import LABEL_NAMES, Table, build_table, find_column, read_text
@@ -117,8 +117,8 @@ def check_score(where: str, label: str) -> None:
     """InputError for a label that is not a number."""
     try:
         parse_number(where, label)
-    except InputError as error:
-        raise InputError(f"{error}; or ignore the scores with {flag('objective', 'pairs')}") from None
+    except RowError as error:
+        raise RowError(where, f"{error.reason}; or ignore the scores with {flag('objective', 'pairs')}") from None
 
 
 def usual_negatives(columns: Sequence[str]) -> str | None:

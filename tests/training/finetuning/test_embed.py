@@ -453,7 +453,7 @@ def test_pairs_of_one_text_stay_together_when_the_table_is_divided(pairs, tmp_pa
         (
             {"text": "a", "pair": "b", "label": "same"},
             {},
-            r"train\.csv: row \d+ \(line 2\): .*'same' .*--objective pairs",
+            r"csv: row \d+ \(line 2\): .*'same' .*--objective pairs; 3 rows .*train\.csv: row \d+ \(line 2\), row",
         ),
         ({"text": "a", "pair": "b", "label": "inf"}, {}, r"train\.csv: row \d+ \(line 2\): .*'inf' .*finite"),
         ({"text": "a", "pair": "b"}, {}, r"train.csv: a single pair"),
